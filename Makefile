@@ -1,0 +1,50 @@
+# Paths are relative throughout, so that the checkout may lie anywhere, under a name with spaces too.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+# The last thing that making .venv does. A venv without it was interrupted, and is made again from the start.
+READY  := .venv/.ready
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-input -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types check dist clean venv
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+demo: $(READY) ## run a task whose write loses its reply, on a real server; KEEP=1 leaves everything running
+	@$(BIN)/settled local --demo $(if $(filter 1,$(KEEP)),--keep)
+
+test: $(READY) ## run the tests
+	@$(BIN)/python -m pytest -q
+
+lint: $(READY) ## check style and format
+	@$(BIN)/python -m ruff check
+	@$(BIN)/python -m ruff format --check
+
+types: $(READY) ## check types, strictly, in the product and the tests
+	@$(BIN)/python -m mypy
+
+check: lint types test ## all three
+
+dist: $(READY) ## build the sdist, and the wheel from the sdist, into dist/
+	@rm -rf dist build src/settled.egg-info
+	@$(BIN)/python -m build --no-isolation
+
+venv: $(READY) ## make .venv, which every target that needs it does by itself
+
+clean: ## remove everything that make made, .venv too
+	@rm -rf .venv build dist src/settled.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "settled needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>/dev/null || echo missing). Name another: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "settled needs Python's venv module, which '$(PYTHON)' lacks; on Debian and Ubuntu it is the package python3-venv." >&2; exit 1; }
+	@echo "settled: making .venv (once; a minute or so)"
+	@rm -rf .venv
+	@$(PYTHON) -m venv .venv
+	@$(PIP) setuptools
+	@$(PIP) --no-build-isolation -e '.[dev]'
+	@touch $(READY)

@@ -1,0 +1,1 @@
+"""Does, and judges whatever may change with a deploy."""

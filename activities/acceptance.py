@@ -1,0 +1,114 @@
+"""Acceptance: evidence for each criterion, gathered by the executor after the last write. A claim is no evidence.
+
+The check `operation` asks for two things that must agree: the ledger says that the operation is completed, and the
+service's own record, looked up now, shows the same request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from settled.activities.admission import Grants, validate
+from settled.activities.attempt import Person, call_tool
+from settled.activities.journal import Operation
+from settled.activities.keys import fingerprint, operation_key, remote_key
+from settled.activities.registry import Registry
+from settled.activities.settling import names_our_request
+from settled.activities.stores import Stores
+from settled.activities.tool_errors import translate
+from settled.activities.toolkit import Found, WriteTool
+from settled.workflows.contract.ending import Verdict
+from settled.workflows.contract.operation import OperationState
+from settled.workflows.contract.result import Finding
+from settled.workflows.contract.task import Criterion
+
+OPERATION = "operation"
+CHECK_SECONDS = 20.0
+
+
+def faults_of_criteria(criteria: Sequence[Criterion], registry: Registry) -> list[str]:
+    """What is wrong with the criteria, a line each."""
+    faults = []
+    for place, criterion in enumerate(criteria):
+        where = f"acceptance.{place}"
+        if criterion.check != OPERATION:
+            faults.append(f"{where}.check: there is no check {criterion.check!r}; the checks are {OPERATION}")
+            continue
+        tool = registry.tools.get(criterion.tool or "")
+        if not isinstance(tool, WriteTool):
+            faults.append(f"{where}.tool: the check {OPERATION!r} needs the name of a tool that writes")
+            continue
+        try:
+            validate(tool, criterion.arguments)
+        except ValueError as error:
+            faults.append(f"{where}.arguments: {error}")
+    return faults
+
+
+def verdict_of(findings: Sequence[Finding]) -> Verdict:
+    """What the findings amount to. No criteria: nothing was verified."""
+    if not findings:
+        return Verdict.NO_CRITERIA
+    return Verdict.ACCEPTED if all(finding.passed for finding in findings) else Verdict.NOT_ACCEPTED
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The checks, and what they work with."""
+
+    stores: Stores
+    registry: Registry
+
+    async def gather(self, criteria: Sequence[Criterion], grants: Grants) -> tuple[Finding, ...]:
+        """Run each criterion's check. A check that can't be carried out has not passed."""
+        findings = []
+        for criterion in criteria:
+            if faults := faults_of_criteria([criterion], self.registry):
+                findings.append(_failed(criterion, f"can't be checked: {'; '.join(faults)}"))
+            else:
+                findings.append(await self._operation(criterion, grants))
+        return tuple(findings)
+
+    async def _operation(self, criterion: Criterion, grants: Grants) -> Finding:
+        tool = self.registry.write(criterion.tool or "")
+        arguments = validate(tool, criterion.arguments)
+        key = operation_key(
+            tool, arguments, namespace=grants.namespace, tenant=grants.tenant, root_task=grants.root_task
+        )
+        operation = await self.stores.ledger.read(key)
+        if operation is None:
+            return _failed(criterion, f"{tool.name}: the ledger has no such operation")
+        if operation.state is not OperationState.COMPLETED:
+            return _failed(criterion, f"{tool.name}: the ledger says {operation.state}, not completed")
+        if operation.subject.fingerprint != fingerprint(arguments):
+            return _failed(criterion, f"{tool.name}: completed, but with other arguments than the criterion's")
+        return await self._record(criterion, tool, operation, grants)
+
+    async def _record(self, criterion: Criterion, tool: WriteTool, operation: Operation, grants: Grants) -> Finding:
+        """Whether the service's own record agrees with the ledger."""
+        if not callable(tool.lookup):
+            return _failed(criterion, f"{tool.name}: completed by the ledger, but its service offers no lookup")
+        arguments = validate(tool, criterion.arguments)
+        key = remote_key(operation.key, operation.generation)
+        person = Person(tenant=grants.tenant, principal=grants.principal)
+        try:
+            found = await call_tool(tool.lookup, arguments, person, key=key, deadline=time.monotonic() + CHECK_SECONDS)
+        # A service that can't be asked may fail in any way; what isn't shown has not passed.
+        except Exception as error:
+            return _failed(criterion, f"{tool.name}: the service could not be asked: {translate(error)}")
+        if not isinstance(found, Found):
+            return _failed(criterion, f"{tool.name}: completed by the ledger, but the service has no record of it")
+        if not names_our_request(found, key, arguments.model_dump(mode="json")):
+            return _failed(criterion, f"{tool.name}: the service's record is of another request")
+        return Finding(
+            check=criterion.check,
+            passed=True,
+            evidence=f"{tool.name}: completed by the ledger, and {found.answer.source} has the same record under {key}",
+            version=found.answer.version,
+        )
+
+
+def _failed(criterion: Criterion, evidence: str) -> Finding:
+    return Finding(check=criterion.check, passed=False, evidence=evidence)

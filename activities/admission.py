@@ -1,0 +1,190 @@
+"""Admission: from a response's calls to proposals. Whatever may change with a deploy is judged here, and recorded.
+
+Checks run in this order: registered name, shape, types, permission, and (where the tool runs) existence. A call that
+fails one is answered at once and never dispatched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from settled.activities import protocol
+from settled.activities.agents import lines_of
+from settled.activities.calls import ProposedCall
+from settled.activities.journal import Operation
+from settled.activities.keys import fingerprint, operation_key
+from settled.activities.registry import effect_of
+from settled.activities.toolkit import Tool, WriteTool
+from settled.workflows.contract.calls import ErrorKind
+from settled.workflows.contract.operation import Intent
+from settled.workflows.contract.turn import Proposal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grants:
+    """What a task may do, and in whose name."""
+
+    tools: Mapping[str, Tool]
+    """The tools of this task, by name."""
+    namespace: str
+    tenant: str
+    principal: str
+    root_task: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A call that is answered instead of run."""
+
+    slot: int
+    call_id: str
+    tool: str
+    kind: ErrorKind
+    text: str
+    """What the model is told: what is wrong, and the mend."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admitted:
+    """A call that may run, before the ledger was asked."""
+
+    slot: int
+    call_id: str
+    tool: Tool
+    arguments: BaseModel
+
+
+def admit(call: ProposedCall, grants: Grants) -> Admitted | Refusal:
+    """Check one call against the task's tools."""
+    name = call.name if isinstance(call.name, str) else repr(call.name)
+
+    def refuse(kind: ErrorKind, text: str) -> Refusal:
+        return Refusal(slot=call.slot, call_id=call.call_id, tool=name, kind=kind, text=text)
+
+    tool = grants.tools.get(name)
+    if tool is None:
+        known = ", ".join(sorted(grants.tools)) or "none"
+        return refuse(ErrorKind.UNKNOWN_TOOL, f"There is no tool {name!r}. The tools of this task: {known}.")
+    try:
+        return Admitted(slot=call.slot, call_id=call.call_id, tool=tool, arguments=validate(tool, call.input))
+    except ValueError as error:
+        return refuse(ErrorKind.INVALID_ARGUMENTS, f"{name} was not run. {error}")
+
+
+def validate(tool: Tool, given: Any) -> BaseModel:
+    """The call's input as the tool's arguments, without any coercion.
+
+    Raises:
+        ValueError: it doesn't fit; the text has a line for each fault.
+    """
+    assert tool.arguments is not None, "the registry refuses a tool without an input model"
+    if not isinstance(given, dict):
+        raise ValueError(f"The input must be a JSON object, not a {type(given).__name__}.")
+    try:
+        # By way of JSON, so that a time or a decimal may be given as text while a number may not.
+        return tool.arguments.model_validate_json(json.dumps(given, allow_nan=False), strict=True)
+    except ValidationError as error:
+        raise ValueError("Correct the input: " + "; ".join(lines_of(error)) + ".") from None
+
+
+def intent_of(admitted: Admitted, tool: WriteTool, grants: Grants, generation: int, key: str) -> Intent:
+    """The business action that the call means."""
+    return Intent(
+        key=key,
+        generation=generation,
+        fingerprint=fingerprint(admitted.arguments),
+        resources=resources_of(tool, admitted.arguments, grants.tenant),
+    )
+
+
+def key_of(admitted: Admitted, tool: WriteTool, grants: Grants) -> str:
+    """The operation key of an admitted write."""
+    return operation_key(
+        tool,
+        admitted.arguments,
+        namespace=grants.namespace,
+        tenant=grants.tenant,
+        root_task=grants.root_task,
+    )
+
+
+def resources_of(tool: Tool, arguments: BaseModel, tenant: str) -> tuple[str, ...]:
+    """What the call touches, by tenant: two tenants' equal names are different things."""
+    names: Iterable[str] = tool.resources(arguments) if tool.resources else ()
+    return tuple(sorted({f"{tenant}/{name}" for name in names}))
+
+
+def propose(admitted: Admitted, grants: Grants, operation: Operation | None, key: str) -> Proposal | Refusal:
+    """The proposal for an admitted call, with the ledger's answer about its key.
+
+    Args:
+        admitted: the call.
+        grants: of the task.
+        operation: what the ledger has under the key of a write; None for a read.
+        key: the operation key; empty for a read.
+    """
+    tool = admitted.tool
+    intent = None
+    if isinstance(tool, WriteTool):
+        generation = protocol.next_generation(operation)
+        intent = intent_of(admitted, tool, grants, generation, key)
+        if operation is not None and protocol.conflicts(operation, generation, intent.fingerprint):
+            return Refusal(
+                slot=admitted.slot,
+                call_id=admitted.call_id,
+                tool=tool.name,
+                kind=ErrorKind.NOT_EXECUTED,
+                text=conflict_text(operation),
+            )
+    return Proposal(
+        slot=admitted.slot,
+        call_id=admitted.call_id,
+        tool=tool.name,
+        effect=effect_of(tool),
+        seconds=tool.seconds,
+        intent=intent,
+    )
+
+
+def conflict_text(operation: Operation) -> str:
+    """What the model is told when another request stands under the same key."""
+    return (
+        f"Not sent: this business action already exists with other arguments, and is {operation.state}. "
+        "A different request for it is only possible after that one is declined, withdrawn or undone."
+    )
+
+
+def batches(proposals: Sequence[Proposal], admitted: Mapping[int, Admitted]) -> tuple[tuple[int, ...], ...]:
+    """Which calls may run together, in the order in which they were proposed.
+
+    Reads run together. A write waits for the earlier calls, and runs beside other writes only where both say what they
+    touch and share nothing. A write that says nothing of its resources runs alone.
+    """
+    made: list[list[int]] = []
+    touched: set[str] | None = None  # by the last batch, if it is one of writes that can take another one
+    reading = False
+    for proposal in proposals:
+        if proposal.answer is not None:
+            continue
+        if proposal.intent is None:
+            if reading:
+                made[-1].append(proposal.slot)
+            else:
+                made.append([proposal.slot])
+            reading, touched = True, None
+            continue
+        declares = admitted[proposal.slot].tool.resources is not None
+        needs = {proposal.intent.key, *proposal.intent.resources}
+        if touched is not None and declares and not needs & touched:
+            made[-1].append(proposal.slot)
+            touched |= needs
+        else:
+            made.append([proposal.slot])
+            touched = needs if declares else None
+        reading = False
+    return tuple(tuple(batch) for batch in made)

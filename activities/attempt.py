@@ -1,0 +1,86 @@
+"""One attempt of a write: the tool is called once, and whatever comes out of it becomes a report. Never raises."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from settled.activities.presenting import answered
+from settled.activities.tool_errors import Failure, Phase, failure_of
+from settled.activities.tool_http import tool_client
+from settled.activities.toolkit import Answer, Call, WriteTool
+from settled.workflows.errors import NotSent
+from settled.workflows.states import Event
+
+EVENT_OF_PHASE = {
+    Phase.BEFORE_SEND: Event.NOT_SENT,
+    Phase.REFUSED: Event.DECLINED,
+    Phase.AFTER_SEND: Event.UNCLEAR,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How the tool's call ended."""
+
+    event: Event
+    """SUCCEEDED, DECLINED, NOT_SENT or UNCLEAR."""
+    answer: dict[str, Any] | None = None
+    """The tool's answer in its JSON form, where it gave one."""
+    failure: Failure | None = None
+    """What went wrong, where it gave none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """In whose name, and on whose data, a tool runs."""
+
+    tenant: str
+    principal: str
+
+
+async def send(tool: WriteTool, arguments: BaseModel, person: Person, *, key: str, deadline: float) -> Ended:
+    """Call the tool, if there is time left. Raises nothing.
+
+    Args:
+        tool: what to call.
+        arguments: with what.
+        person: in whose name.
+        key: the idempotency key for the service.
+        deadline: on the monotonic clock; nothing is begun after it.
+    """
+    try:
+        # The last look at the clock before the first byte: this process may have been frozen since the claim.
+        if time.monotonic() >= deadline:
+            raise NotSent("the attempt's time was over before anything was sent")
+        answer = await call_tool(tool.handler, arguments, person, key=key, deadline=deadline)
+        return Ended(event=Event.SUCCEEDED, answer=answered(as_answer(answer, tool.name)))
+    # A tool may raise anything, SystemExit included; the attempt's outcome must reach the journal all the same.
+    except BaseException as error:
+        failure = failure_of(error)
+        return Ended(event=EVENT_OF_PHASE[failure.phase], failure=failure)
+
+
+async def call_tool(
+    function: Callable[[Any, Call], Awaitable[Any]], arguments: BaseModel, person: Person, *, key: str, deadline: float
+) -> Any:
+    """Run a tool's function (its handler or its lookup) with a client of its own, until the deadline.
+
+    Raises:
+        TimeoutError: the deadline passed.
+        BaseException: whatever the function raises.
+    """
+    left = max(0.001, deadline - time.monotonic())
+    async with tool_client(left) as http, asyncio.timeout(left):
+        call = Call(tenant=person.tenant, principal=person.principal, http=http, deadline=deadline, idempotency_key=key)
+        return await function(arguments, call)
+
+
+def as_answer(value: Any, source: str) -> Answer:
+    """What a tool returned. It returned, so it has done its work, whatever it returned."""
+    return value if isinstance(value, Answer) else Answer(data=value, source=source)

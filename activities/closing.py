@@ -1,0 +1,135 @@
+"""`close_task` and `review`: how a task ends, by what the ledger says, never by what the loop remembers.
+
+After a reset the loop has forgotten what was done; the ledger has not. Every call gets its result, true to the ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from settled.activities.acceptance import Acceptance, verdict_of
+from settled.activities.admission import Grants
+from settled.activities.composing import answer_calls
+from settled.activities.ledger import WaitsFor
+from settled.activities.presenting import standing_text
+from settled.activities.registry import Registry
+from settled.activities.standing import failure_in
+from settled.activities.stores import Stores, TaskRecord
+from settled.activities.transcript import Role
+from settled.activities.waking import start_settlement
+from settled.activities.withdrawing import withdraw
+from settled.workflows.contract.calls import CallResult, ErrorKind
+from settled.workflows.contract.ending import EndReason, Verdict
+from settled.workflows.contract.loop import Ending
+from settled.workflows.contract.names import CLOSE_TASK, REVIEW
+from settled.workflows.contract.operation import LedgerView, OperationState
+from settled.workflows.contract.result import Finding, TaskResult
+from settled.workflows.contract.turn import Proposal
+from settled.workflows.ending import status_of
+
+MOST_FINAL_TEXT = 20_000
+
+
+@dataclass(frozen=True)
+class ClosingActivities:
+    """The activities, and what they work with."""
+
+    stores: Stores
+    registry: Registry
+
+    @activity.defn(name=REVIEW)
+    async def review(self) -> LedgerView:
+        """The task's operations as they stand, with a settlement at work on each that isn't settled."""
+        task, ledger = _task(), self.stores.ledger
+        view = await ledger.view(task)
+        for operation in view.unsettled:
+            await ledger.join(operation.key, task, WaitsFor.RESULT)
+            await start_settlement(activity.client(), operation.key, activity.info().task_queue)
+        return view
+
+    @activity.defn(name=CLOSE_TASK)
+    async def close_task(self, ending: Ending) -> TaskResult:
+        """Withdraw what was not sent, answer every open call from the ledger, gather evidence, and say how it ended."""
+        task = _task()
+        record = await self.stores.tasks.get(task)
+        if record is None:
+            raise ApplicationError(f"task {task} was never opened", non_retryable=True)
+        state = ending.state
+        fillers = [await self._filler(call, task) for call in state.pending.open_calls()]
+        results = sorted([*state.pending.results, *fillers], key=lambda result: result.slot)
+        head = await answer_calls(self.stores, state.head, results)
+        await self._stop_waiting(task)
+        reason, detail, verdict, findings = await self._judge(ending, record)
+        view = await self.stores.ledger.view(task)
+        return TaskResult(
+            status=status_of(reason, verdict),
+            end_reason=reason,
+            detail=detail,
+            verdict=verdict,
+            findings=findings,
+            final_text=await self._final_text(head),
+            operations=tuple(await self.stores.ledger.of_task(task)),
+            tally=view.tally,
+            counters=state.counters,
+            usage=state.usage,
+            head=head,
+        )
+
+    async def _filler(self, call: Proposal, task: str) -> CallResult:
+        """The result of a call that has none: what the ledger knows of it, or that it was never run."""
+        if call.intent is None:
+            text = standing_text(None)[1]
+            return CallResult(
+                slot=call.slot, error=ErrorKind.NOT_EXECUTED, content=await self.stores.artifacts.put(text)
+            )
+        operation = await withdraw(self.stores, activity.client(), call.intent, call.tool, task)
+        kind: ErrorKind | None
+        kind, text = standing_text(operation)
+        if operation is not None and operation.state is OperationState.COMPLETED:
+            kind = None
+        elif operation is not None and (failure := failure_in(operation)):
+            kind = failure.kind
+        return CallResult(slot=call.slot, error=kind, content=await self.stores.artifacts.put(text))
+
+    async def _stop_waiting(self, task: str) -> None:
+        """Leave what is unsettled to its settlements: they go on without this task, and send nothing for it."""
+        for operation in (await self.stores.ledger.view(task)).unsettled:
+            await self.stores.ledger.join(operation.key, task, WaitsFor.NOTHING)
+            await start_settlement(activity.client(), operation.key, activity.info().task_queue)
+
+    async def _judge(self, ending: Ending, record: TaskRecord) -> tuple[EndReason, str, Verdict, tuple[Finding, ...]]:
+        """The end reason after acceptance: the model's own claim to be done is only where judging begins."""
+        reason, detail = ending.end.reason, ending.end.detail
+        if reason is not EndReason.COMPLETED:
+            return reason, detail, Verdict.NOT_JUDGED, ()
+        unsettled = (await self.stores.ledger.view(record.task)).tally.unsettled
+        if unsettled:
+            detail = f"{unsettled} operation(s) of this task are not settled"
+            return EndReason.UNRESOLVED_OPERATION, detail, Verdict.NOT_JUDGED, ()
+        grants = Grants(
+            tools=self.registry.tools,
+            namespace=activity.info().namespace,
+            tenant=record.tenant,
+            principal=record.principal,
+            root_task=record.root_task,
+        )
+        findings = await Acceptance(self.stores, self.registry).gather(record.acceptance, grants)
+        verdict = verdict_of(findings)
+        if verdict is Verdict.NOT_ACCEPTED:
+            failed = next(finding for finding in findings if not finding.passed)
+            return EndReason.ACCEPTANCE_FAILED, failed.evidence, verdict, findings
+        return reason, detail, verdict, findings
+
+    async def _final_text(self, head: str) -> str:
+        node = await self.stores.transcripts.node(head)
+        if node.role is not Role.ASSISTANT:
+            return ""
+        texts = [str(block.get("text", "")) for block in node.content if block.get("type") == "text"]
+        return "\n".join(text for text in texts if text.strip())[:MOST_FINAL_TEXT]
+
+
+def _task() -> str:
+    return str(activity.info().workflow_id)

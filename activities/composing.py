@@ -1,0 +1,59 @@
+"""Composing user messages: the results of a response's calls, and news of operations that it doesn't know of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from settled.activities.calls import ShownResult, proposed_calls, result_blocks, shown_ids
+from settled.activities.stores import Stores
+from settled.activities.transcript import Node, Role, make_node
+from settled.workflows.contract.calls import CallResult
+from settled.workflows.contract.operation import OperationState, OperationView
+
+
+async def answer_calls(
+    stores: Stores, head: str, results: Sequence[CallResult], news: Sequence[OperationView] = ()
+) -> str:
+    """Add the user message that answers the head's calls; returns the new head.
+
+    The head stays as it is where there is nothing to add.
+
+    Raises:
+        TranscriptError: a call has no result, or a result no call.
+    """
+    node = await stores.transcripts.node(head)
+    calls = proposed_calls(node.content) if node.role is Role.ASSISTANT else []
+    shown = {result.slot: await _shown(stores, result) for result in results}
+    blocks = result_blocks(calls, shown, shown_ids(node) if calls else {})
+    if news:
+        # After the results: text in front of them is refused by the API.
+        blocks.append({"type": "text", "text": news_text(news)})
+    if not blocks:
+        return head
+    message = make_node(node, Role.USER, blocks, [operation.key for operation in news])
+    await stores.transcripts.add(message)
+    return message.digest
+
+
+async def _shown(stores: Stores, result: CallResult) -> ShownResult:
+    text = (await stores.artifacts.get(result.content)).decode() if result.content else result.note
+    return ShownResult(text=text, is_error=result.error is not None)
+
+
+def unknown_to(chain: Sequence[Node], operations: Sequence[OperationView]) -> list[OperationView]:
+    """The task's operations that this conversation never proposed nor was told of: a reset forgot them, say."""
+    mentioned = {key for node in chain for key in node.mentions}
+    return [
+        operation
+        for operation in operations
+        if operation.key not in mentioned and operation.state is not OperationState.NOT_EXECUTED
+    ]
+
+
+def news_text(news: Sequence[OperationView]) -> str:
+    """What the model is told of operations that it doesn't remember."""
+    lines = [f"- {operation.tool} (operation {operation.key[:12]}): {operation.state}" for operation in news]
+    return (
+        "For your information, from the executor: this task has already acted, outside of what you can see above. "
+        "An action that is proposed again is not executed again; its stored result is returned.\n" + "\n".join(lines)
+    )

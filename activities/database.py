@@ -1,0 +1,108 @@
+"""The one SQL database: ledger, transcript and artifacts. SQLite by default, PostgreSQL by another URL.
+
+The store's clock is the only clock in the ledger: workers' clocks differ, and a frozen process has an old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from settled.workflows.errors import ConfigurationError
+
+Clock = Callable[[AsyncConnection], Awaitable[float]]
+"""Tells the time in seconds since 1970, asked on a connection."""
+
+STORE_CLOCKS = {
+    # Not now(): that is the start of the transaction, and a writer may have waited since.
+    "sqlite": "SELECT unixepoch('subsec')",
+    "postgresql": "SELECT extract(epoch FROM clock_timestamp())::double precision",
+}
+BUSY_SECONDS = 30
+
+
+async def store_clock(connection: AsyncConnection) -> float:
+    """The database server's own time."""
+    return float((await connection.execute(text(STORE_CLOCKS[connection.dialect.name]))).scalar_one())
+
+
+class Database:
+    """An engine, its clock, and the two ways of talking to it.
+
+    Args:
+        url: an SQLAlchemy URL of an async driver, such as `sqlite+aiosqlite:///settled.db`.
+        clock: who tells the time; the store itself unless a test says otherwise.
+
+    Raises:
+        ConfigurationError: the URL is none, or names a database that isn't supported.
+    """
+
+    def __init__(self, url: str, *, clock: Clock = store_clock) -> None:
+        self.url = url
+        self._clock = clock
+        self.engine = _engine(url)
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction; SQLite's is exclusive from its start, so that what was read still holds at the commit."""
+        async with self.engine.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """A connection for reading, without a lock."""
+        async with self.engine.connect() as connection:
+            yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+
+    async def now(self, connection: AsyncConnection) -> float:
+        """Seconds since 1970, by the ledger's clock."""
+        return await self._clock(connection)
+
+    async def close(self) -> None:
+        """Give back every connection."""
+        await self.engine.dispose()
+
+
+def _engine(url: str) -> AsyncEngine:
+    try:
+        dialect = make_url(url).get_backend_name()
+    except ArgumentError:
+        raise ConfigurationError(
+            "SETTLED_DATABASE_URL: not a database URL; write one like sqlite+aiosqlite:///settled.db"
+        ) from None
+    if dialect not in STORE_CLOCKS:
+        raise ConfigurationError(
+            f"SETTLED_DATABASE_URL: {dialect} is not supported; use sqlite+aiosqlite or postgresql+asyncpg"
+        )
+    if dialect != "sqlite":
+        return create_async_engine(url, pool_pre_ping=True)
+    engine = create_async_engine(url, connect_args={"timeout": BUSY_SECONDS})
+    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+    event.listen(engine.sync_engine, "begin", _begin_immediate)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    """WAL so that readers don't wait for the writer; FULL so that a claim is on disk before the first byte is sent."""
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_immediate(connection: Any) -> None:
+    """Take the write lock at once: a transaction that reads first and writes later would fail as "busy"."""
+    if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def unavailable(error: BaseException) -> bool:
+    """Whether the error says that the database can't be reached now, rather than that the statement is wrong."""
+    return isinstance(error, OperationalError | ConnectionError | TimeoutError)

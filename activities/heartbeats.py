@@ -1,0 +1,33 @@
+"""Heartbeats while something is awaited: an activity that doesn't send them never learns that it was cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from temporalio import activity
+
+
+@asynccontextmanager
+async def heartbeats(progress: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
+    """Send a heartbeat several times within the activity's heartbeat timeout, until the block is left.
+
+    Args:
+        progress: what to send along, for people who watch.
+    """
+    timeout = activity.info().heartbeat_timeout
+    every = timeout.total_seconds() / 4 if timeout else 10.0
+
+    async def beat() -> None:
+        while True:
+            activity.heartbeat(progress())
+            await asyncio.sleep(every)
+
+    beating = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
+        with suppress(asyncio.CancelledError):
+            await beating

@@ -1,0 +1,106 @@
+"""The one place that talks to the model provider, through the real SDK's async client.
+
+The SDK takes seconds to import, so it is imported when the first request is made (or the worker warms up), in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from settled.activities.model_stream import Accumulator, StreamError
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """A response, as received."""
+
+    message: dict[str, Any]
+    request_id: str
+
+
+class Provider:
+    """The Messages API.
+
+    Args:
+        url: another server that speaks the API, such as the scripted one; none: the SDK's own settings decide.
+    """
+
+    def __init__(self, url: str | None = None) -> None:
+        self._url = url
+        self._client: AsyncAnthropic | None = None
+        self._lock = asyncio.Lock()
+
+    async def warm_up(self) -> AsyncAnthropic:
+        """The client; made once per process."""
+        async with self._lock:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._connect)
+            return self._client
+
+    async def send(self, parameters: dict[str, Any], progress: Callable[[int], None]) -> Received:
+        """Make one request, and read its stream to the end.
+
+        Args:
+            parameters: of the Messages API, without `stream`.
+            progress: told the number of characters received so far.
+
+        Raises:
+            StreamError: the stream did not bring a whole message.
+            Exception: what the SDK raises; see `settled.activities.model_errors`.
+        """
+        from anthropic import AsyncStream
+
+        client = await self.warm_up()
+        accumulator = Accumulator()
+        async with client.messages.with_streaming_response.create(**parameters, stream=True) as response:
+            if "text/event-stream" not in response.headers.get("content-type", ""):
+                raise StreamError("the server's answer is not an event stream")
+            async for event in AsyncStream.raw_events(response.http_response):
+                if event.event == "error":
+                    raise _stream_error(event.data, response.http_response)
+                if event.event:
+                    accumulator.take(event.event, event.data)
+                    progress(accumulator.characters)
+            message = accumulator.finish()
+            return Received(message=_checked(message), request_id=response.headers.get("request-id", ""))
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        if self._client is not None:
+            await self._client.close()
+
+    def _connect(self) -> AsyncAnthropic:
+        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+
+        if self._url is None:
+            return AsyncAnthropic(max_retries=0)
+        # A proxy variable of the environment would hijack a loopback address.
+        http = DefaultAsyncHttpxClient(trust_env=False)
+        return AsyncAnthropic(api_key="local", base_url=self._url, max_retries=0, http_client=http)
+
+
+def _checked(message: dict[str, Any]) -> dict[str, Any]:
+    blocks = message.get("content")
+    if message.get("type") != "message" or not isinstance(blocks, list):
+        raise StreamError("the server's answer is not a message")
+    if not all(isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks):
+        raise StreamError("the message holds something that is not a content block")
+    return message
+
+
+def _stream_error(data: str, response: Any) -> Exception:
+    """The SDK's own error for an `error` event, which comes with status 200 and is told apart by its type."""
+    from anthropic import APIStatusError
+
+    try:
+        body: object = json.loads(data)
+    except ValueError:
+        return StreamError(f"an error event that is not JSON: {data[:200]}")
+    return APIStatusError(str(body)[:300], response=response, body=body)

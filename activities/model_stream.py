@@ -1,0 +1,151 @@
+"""From the provider's raw events to the message, as it was sent: nothing is repaired, nothing is dropped. Pure.
+
+The SDK's own helper returns a message even where the stream ended in the middle of it, and mends cut tool JSON
+silently. Here a message counts only if `message_stop` came and a stop reason was given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+RUNNING_REASONS = frozenset({"tool_use", "end_turn", "stop_sequence"})
+"""Stop reasons after which calls may be run, so that every tool input must be whole."""
+
+
+class StreamError(Exception):
+    """The stream did not bring a whole message: the attempt failed, whatever had arrived."""
+
+
+class UnknownEvent(Exception):
+    """The stream holds something that this release can't keep faithfully. Retrying brings the same again."""
+
+
+class Accumulator:
+    """Takes the events of one stream in order."""
+
+    def __init__(self) -> None:
+        self.message: dict[str, Any] | None = None
+        self.stopped = False
+        self._json: dict[int, list[str]] = {}
+        self._broken: set[int] = set()
+
+    @property
+    def characters(self) -> int:
+        """Characters of text received so far, for people who watch."""
+        blocks = self.message["content"] if self.message else []
+        return sum(len(str(block.get("text", ""))) for block in blocks)
+
+    def take(self, event: str, data: str) -> None:
+        """Take one event.
+
+        Raises:
+            StreamError: it is out of place or not JSON.
+            UnknownEvent: it changes the message in a way that this release doesn't know.
+        """
+        handler = HANDLERS.get(event)
+        if handler is None:
+            return  # the API adds kinds of events that don't belong to the message; what belongs to it is a delta
+        try:
+            handler(self, json.loads(data))
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise StreamError(f"a malformed {event} event: {error}") from error
+
+    def finish(self) -> dict[str, Any]:
+        """The whole message.
+
+        Raises:
+            StreamError: the stream ended before it was whole.
+        """
+        if self.message is None or not self.stopped:
+            raise StreamError("the stream ended before the message did")
+        reason = self.message.get("stop_reason")
+        if self._json or (self._broken and reason in RUNNING_REASONS):
+            raise StreamError("the stream ended within a tool's input")
+        return self.message
+
+    def _start(self, data: dict[str, Any]) -> None:
+        if self.message is not None:
+            raise ValueError("a second message")
+        self.message = data["message"]
+
+    def _block_start(self, data: dict[str, Any]) -> None:
+        content = self._content()
+        if data["index"] != len(content):
+            raise ValueError("a block out of order")
+        content.append(data["content_block"])
+
+    def _delta(self, data: dict[str, Any]) -> None:
+        block, delta = self._content()[data["index"]], data["delta"]
+        apply = DELTAS.get(delta["type"])
+        if apply is None:
+            raise UnknownEvent(f"a delta of the unknown kind {delta['type']!r}")
+        if delta["type"] == "input_json_delta":
+            self._json.setdefault(data["index"], []).append(delta["partial_json"])
+        else:
+            apply(block, delta)
+
+    def _block_stop(self, data: dict[str, Any]) -> None:
+        place = data["index"]
+        text = "".join(self._json.pop(place, []))
+        if text:
+            try:
+                self._content()[place]["input"] = json.loads(text)
+            except ValueError:
+                self._broken.add(place)
+
+    def _message_delta(self, data: dict[str, Any]) -> None:
+        message = self._whole()
+        message.update(data["delta"])
+        message.setdefault("usage", {}).update({k: v for k, v in data.get("usage", {}).items() if v is not None})
+
+    def _stop(self, _data: dict[str, Any]) -> None:
+        self._whole()
+        self.stopped = True
+
+    def _whole(self) -> dict[str, Any]:
+        if self.message is None:
+            raise ValueError("no message was started")
+        return self.message
+
+    def _content(self) -> list[dict[str, Any]]:
+        content: list[dict[str, Any]] = self._whole()["content"]
+        return content
+
+
+HANDLERS: dict[str, Callable[[Accumulator, dict[str, Any]], None]] = {
+    "message_start": Accumulator._start,
+    "content_block_start": Accumulator._block_start,
+    "content_block_delta": Accumulator._delta,
+    "content_block_stop": Accumulator._block_stop,
+    "message_delta": Accumulator._message_delta,
+    "message_stop": Accumulator._stop,
+}
+
+Block = dict[str, Any]
+
+
+def _append(name: str) -> Callable[[Block, Block], None]:
+    def apply(block: Block, delta: Block) -> None:
+        block[name] = (block.get(name) or "") + delta[name]
+
+    return apply
+
+
+def _cite(block: Block, delta: Block) -> None:
+    block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+
+
+def _sign(block: Block, delta: Block) -> None:
+    block["signature"] = delta["signature"]
+
+
+DELTAS: dict[str, Callable[[Block, Block], None]] = {
+    "text_delta": _append("text"),
+    "thinking_delta": _append("thinking"),
+    "signature_delta": _sign,
+    "citations_delta": _cite,
+    "input_json_delta": lambda _block, _delta: None,
+}
+"""How a delta changes its block; the JSON of a tool's input is put together when the block stops."""

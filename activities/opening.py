@@ -1,0 +1,135 @@
+"""`open_task`: can the request be run? Every fault is named at once; what will hold for the task is frozen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import activity
+from temporalio.common import RawValue
+
+from settled.activities.acceptance import faults_of_criteria
+from settled.activities.agents import AgentProfile, lines_of
+from settled.activities.canonical import canonical, digest_of
+from settled.activities.registry import Registry, tool_schema
+from settled.activities.stores import Stores, TaskRecord
+from settled.activities.transcript import Role, make_node
+from settled.workflows.contract.names import OPEN_TASK
+from settled.workflows.contract.task import Budget, Conduct, Limits, Opened, TaskRequest
+
+SHAPE = 'a JSON object like {"goal": "…"}, or a JSON string with the goal'
+
+
+@dataclass(frozen=True)
+class OpeningActivities:
+    """The activity, and what it works with."""
+
+    stores: Stores
+    registry: Registry
+    profiles: Mapping[str, AgentProfile]
+    default_agent: str
+    conduct: Conduct
+
+    @activity.defn(name=OPEN_TASK)
+    async def open_task(self, *inputs: Any) -> Opened:
+        """Validate the workflow's inputs and open the task, or say what is wrong with them."""
+        request, faults = parse(inputs)
+        if request is None:
+            return Opened(faults=tuple(faults))
+        agent = request.agent or self.default_agent
+        profile = self.profiles.get(agent)
+        if profile is None:
+            known = ", ".join(sorted(self.profiles))
+            return Opened(faults=(f"agent: there is no agent {agent!r}; this worker has {known}",))
+        tools = request.tools if request.tools is not None else profile.tools
+        acceptance = request.acceptance if request.acceptance is not None else profile.acceptance
+        faults += [
+            f"tools: agent {agent!r} has no tool {name!r}; it has {', '.join(profile.tools) or 'none'}"
+            for name in tools
+            if name not in profile.tools
+        ]
+        faults += faults_of_criteria(acceptance, self.registry)
+        faults += _faults_of_budget(request.budget, profile)
+        if faults:
+            return Opened(faults=tuple(faults))
+        return await self._open(request, agent, profile, tools, acceptance)
+
+    async def _open(
+        self, request: TaskRequest, agent: str, profile: AgentProfile, tools: Sequence[str], acceptance: Any
+    ) -> Opened:
+        task = str(activity.info().workflow_id)
+        record = TaskRecord(
+            task=task,
+            request_digest=digest_of(canonical(request.model_dump(mode="json"))),
+            request=request.model_dump(mode="json"),
+            agent=agent,
+            tenant=request.tenant,
+            principal=request.principal,
+            root_task=task,
+            tools=tuple(tools),
+            acceptance=tuple(acceptance),
+        )
+        standing = await self.stores.tasks.open(record)
+        if standing.request_digest != record.request_digest:
+            return Opened(
+                faults=(
+                    f"task id {task!r}: it was already used for another request; "
+                    "start this one under a new id, or repeat the first one unchanged",
+                )
+            )
+        root = make_node(None, Role.ROOT, frozen_parameters(profile, self.registry, tools))
+        goal = make_node(root, Role.USER, [{"type": "text", "text": request.goal}])
+        await self.stores.transcripts.add(root, goal)
+        return Opened(
+            head=goal.digest,
+            limits=_limits(request.budget, profile.limits.resolved()),
+            conduct=self.conduct.model_copy(update={"on_needs_human": profile.on_needs_human}),
+            agent=agent,
+        )
+
+
+def parse(inputs: Sequence[Any]) -> tuple[TaskRequest | None, list[str]]:
+    """The workflow's inputs as a request, or the faults that they have."""
+    if len(inputs) != 1:
+        count = "no input" if not inputs else f"{len(inputs)} inputs"
+        return None, [f"input: expected one, {SHAPE}; got {count}"]
+    given = inputs[0]
+    if isinstance(given, RawValue):
+        encoding = given.payload.metadata.get("encoding", b"none").decode(errors="replace")
+        return None, [f"input: expected {SHAPE}; got something that can't be read as JSON (encoding {encoding})"]
+    if isinstance(given, str):
+        given = {"goal": given}
+    if not isinstance(given, dict):
+        return None, [f"input: expected {SHAPE}; got a JSON {type(given).__name__}"]
+    try:
+        return TaskRequest.model_validate_json(json.dumps(given), strict=True), []
+    except ValidationError as error:
+        return None, lines_of(error)
+
+
+def frozen_parameters(profile: AgentProfile, registry: Registry, tools: Sequence[str]) -> dict[str, Any]:
+    """What every request of the task shares, byte for byte."""
+    parameters: dict[str, Any] = {"model": profile.model, "max_tokens": profile.max_tokens, "system": profile.system}
+    if tools:
+        parameters["tools"] = [tool_schema(registry.tools[name]) for name in tools]
+    return parameters
+
+
+def _limits(budget: Budget, most: Limits) -> Limits:
+    return Limits(
+        turns=budget.turns or most.turns,
+        requests=budget.requests or most.requests,
+        wall_seconds=budget.wall_seconds or most.wall_seconds,
+    )
+
+
+def _faults_of_budget(budget: Budget, profile: AgentProfile) -> list[str]:
+    faults = []
+    for name in Budget.model_fields:
+        asked, most = getattr(budget, name), getattr(profile.limits, name)
+        if asked is not None and asked > most:
+            faults.append(f"budget.{name}: {asked} is above the agent's limit of {most}")
+    return faults

@@ -1,0 +1,90 @@
+"""What the model is told of a call's outcome: short JSON, the same fields in the same places."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from settled.activities.artifacts import clean
+from settled.activities.journal import Operation
+from settled.activities.tool_errors import Failure
+from settled.activities.toolkit import Answer
+from settled.workflows.contract.calls import ErrorKind
+from settled.workflows.contract.operation import OperationState
+
+MOST_SHOWN = 30_000
+"""Characters of a result that the model sees; the whole stays as an artifact."""
+MOST_STORED = 8 * 1024 * 1024
+"""Bytes of a result that are stored at all."""
+
+
+def answered(answer: Answer) -> dict[str, Any]:
+    """A tool's answer in its JSON form.
+
+    A result that can't be put into JSON, or is too large to be stored, is still the result of a call that succeeded:
+    its place is taken by a note.
+    """
+    shown: dict[str, Any] = {"source": answer.source}
+    if answer.version:
+        shown["version"] = answer.version
+    try:
+        data = to_jsonable_python(answer.data, inf_nan_mode="strings")
+        size = len(json.dumps(data, ensure_ascii=False))
+    # A tool may hand back anything; whatever its conversion raises, the call itself has succeeded.
+    except Exception as error:
+        return shown | {"data": None, "note": f"the call succeeded, but its result has no JSON form ({error})"[:500]}
+    if size > MOST_STORED:
+        return shown | {"data": None, "note": f"the call succeeded, but its result of {size} characters is too large"}
+    return shown | {"data": data}
+
+
+def completed_text(body: Mapping[str, Any], *, repeated: bool = False) -> str:
+    """A completed write, or a read."""
+    shown = {"status": "completed", **body}
+    if repeated:
+        shown["repeated"] = (
+            "this action had already been done; it was not executed again, and this is its stored result"
+        )
+    return _cut(shown)
+
+
+def failure_text(failure: Failure, *, status: str) -> str:
+    """A call that did not succeed, and what to do about it."""
+    shown: dict[str, Any] = {"status": status, "error": failure.kind, "message": failure.text}
+    if failure.after is not None:
+        shown["retry_after_seconds"] = failure.after
+    return _cut(shown)
+
+
+ADVICE = {
+    OperationState.NONE: "It was not sent.",
+    OperationState.DISPATCHED: "It was sent, and its answer is awaited. Do not try it again by other means.",
+    OperationState.UNKNOWN: "It may have happened. It is being looked up. Do not try it again by other means.",
+    OperationState.RESENDABLE: "It has not happened so far, and may be sent again. Do not try it by other means.",
+    OperationState.NEEDS_HUMAN: "It may have happened, and a person has to find out. Do not try it by other means.",
+    OperationState.NOT_EXECUTED: "It did not happen and will not.",
+    OperationState.REJECTED: "The service declined; nothing happened.",
+    OperationState.COMPLETED: "It was done.",
+}
+
+
+def standing_text(operation: Operation | None) -> tuple[ErrorKind, str]:
+    """The truth about a write that has no result to show, from the ledger."""
+    state = operation.state if operation else OperationState.NONE
+    kind = ErrorKind.NOT_EXECUTED if operation is None or state.closed else ErrorKind.UNKNOWN_RESULT
+    return kind, _cut(
+        {"status": "not_executed" if kind is ErrorKind.NOT_EXECUTED else str(state), "message": ADVICE[state]}
+    )
+
+
+def _cut(shown: Mapping[str, Any]) -> str:
+    """The JSON text, cut in the middle where it is too long, and saying so."""
+    text = clean(json.dumps(shown, ensure_ascii=False, default=str))
+    if len(text) <= MOST_SHOWN:
+        return text
+    half = MOST_SHOWN // 2
+    omitted = len(text) - 2 * half
+    return clean(f"{text[:half]}\n[… {omitted} of {len(text)} characters are left out here …]\n{text[-half:]}")

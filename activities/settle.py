@@ -1,0 +1,133 @@
+"""The settlement's one activity: a step looks at an operation, perhaps asks the service, and says when to return.
+
+It never sends. Each step starts from the journal, so it may be repeated, interrupted, or run twice at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio import activity
+
+from settled.activities.artifacts import JSON
+from settled.activities.attempt import Person, call_tool
+from settled.activities.journal import Entry, Operation
+from settled.activities.keys import remote_key
+from settled.activities.presenting import answered
+from settled.activities.registry import Registry
+from settled.activities.settling import Lookup, Move, Patience, Promise, judge, next_move, wait_after
+from settled.activities.stores import Stores
+from settled.activities.tool_errors import translate
+from settled.activities.toolkit import Absent, Found, InFlux, Several, WriteTool
+from settled.activities.waking import somebody_waits, wake_waiters
+from settled.workflows.contract.names import SETTLE
+from settled.workflows.contract.operation import Question, SettlementStep
+from settled.workflows.states import Event
+
+LOOKUP_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class SettlementActivities:
+    """The activity, and what it works with."""
+
+    stores: Stores
+    registry: Registry
+    patience: Patience
+
+    @activity.defn(name=SETTLE)
+    async def settle(self, question: Question) -> SettlementStep:
+        """One step of a settlement.
+
+        Raises:
+            KeyError: this worker doesn't have the operation's tool; another one may.
+        """
+        ledger, client = self.stores.ledger, activity.client()
+        operation = await ledger.read(question.key)
+        if operation is None:
+            return SettlementStep(settled=True, note="the ledger has no such operation")
+        tool = self.registry.write(operation.subject.tool)
+        promise = Promise.of(tool)
+        waiting = await somebody_waits(client, ledger, question.key)
+        move = next_move(operation, promise, await ledger.now(), waiting=waiting)
+        operation = await self._make(move, operation, tool, promise, waiting=waiting)
+        await wake_waiters(client, ledger, operation)
+        return SettlementStep(
+            settled=operation.state.settled,
+            view=operation.view(),
+            after=wait_after(operation, promise, self.patience, await ledger.now()),
+            note=str((operation.result or {}).get("note", move)),
+        )
+
+    async def _make(
+        self, move: Move, operation: Operation, tool: WriteTool, promise: Promise, *, waiting: bool
+    ) -> Operation:
+        match move:
+            case Move.LOOK_UP:
+                entry = await self._look_up(operation, tool, promise, waiting=waiting)
+            case Move.EXPIRE:
+                entry = _entry(operation, Event.EXPIRED, note="no outcome was reported before the deadline")
+            case Move.CLOSE:
+                entry = _entry(operation, Event.NOTHING_OUT, note="nothing was sent that could still land")
+            case Move.HAND_OVER:
+                entry = _entry(operation, Event.HANDED_TO_PERSON, note="the service offers no way to look it up")
+            case Move.VOID:
+                entry = _entry(operation, Event.WITHDRAWN, note="no task waits for it any more")
+            case _:
+                return operation
+        # Only if nothing else happened meanwhile: what was found out was about the operation as it stood then.
+        amended = await self.stores.ledger.amend(
+            operation.key, lambda current, _now: entry if current and current.seq == operation.seq else None
+        )
+        return amended.operation or operation
+
+    async def _look_up(self, operation: Operation, tool: WriteTool, promise: Promise, *, waiting: bool) -> Entry:
+        arguments = await self._arguments(operation, tool)
+        key = remote_key(operation.key, operation.generation)
+        asked_at = await self.stores.ledger.now()
+        lookup = await _ask(operation, tool, arguments, key, asked_at)
+        entry = judge(
+            operation,
+            promise,
+            lookup,
+            remote_key=key,
+            arguments=arguments.model_dump(mode="json"),
+            waiting=waiting,
+            patience=self.patience,
+        )
+        if entry.event is Event.FOUND and isinstance(lookup.answer, Found):
+            text = json.dumps(answered(lookup.answer.answer), ensure_ascii=False, sort_keys=True)
+            return _entry(operation, entry.event, **entry.body, result=await self.stores.artifacts.put(text, JSON))
+        return entry
+
+    async def _arguments(self, operation: Operation, tool: WriteTool) -> BaseModel:
+        """The arguments as they were sent."""
+        assert tool.arguments is not None, "the registry refuses a tool without an input model"
+        stored = await self.stores.artifacts.get(operation.subject.arguments)
+        return tool.arguments.model_validate_json(stored, strict=True)
+
+
+async def _ask(operation: Operation, tool: WriteTool, arguments: BaseModel, key: str, asked_at: float) -> Lookup:
+    """Ask the service. A lookup that raises says nothing about the operation."""
+    assert callable(tool.lookup), "only a tool with a lookup is looked up"
+    person = Person(tenant=operation.subject.tenant, principal=operation.subject.principal)
+    deadline = time.monotonic() + LOOKUP_SECONDS
+    try:
+        answer: Any = await call_tool(tool.lookup, arguments, person, key=key, deadline=deadline)
+    except asyncio.CancelledError:
+        raise
+    # A service that can't be asked may fail in any way; the settlement asks again.
+    except Exception as error:
+        return Lookup(answer=None, asked_at=asked_at, note=str(translate(error)))
+    if not isinstance(answer, Found | Absent | InFlux | Several):
+        return Lookup(answer=None, asked_at=asked_at, note=f"the lookup returned a {type(answer).__name__}")
+    return Lookup(answer=answer, asked_at=asked_at)
+
+
+def _entry(operation: Operation, event: Event, **body: Any) -> Entry:
+    return Entry(event=event, generation=operation.generation, permit=operation.permit, body=body)

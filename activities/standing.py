@@ -1,0 +1,96 @@
+"""How an operation stands towards one order: the result, the next permit, or what is waited for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from settled.activities import protocol
+from settled.activities.admission import conflict_text
+from settled.activities.journal import Operation
+from settled.activities.presenting import completed_text, failure_text, standing_text
+from settled.activities.tool_errors import Failure, Phase
+from settled.workflows.contract.calls import ErrorKind
+from settled.workflows.contract.operation import OperationState, Order, Standing
+
+RECHECK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stands:
+    """What a workflow is told about its order."""
+
+    standing: Standing
+    permit: int
+    """The permit to spend next."""
+    after: float = RECHECK_SECONDS
+    """Seconds to wait at the most before asking again."""
+    error: ErrorKind | None = None
+    """Why the call did not succeed, where its result is there."""
+    shown: str = ""
+    """What the model is told, unless it is shown the stored result."""
+    repeated: bool = False
+    """Whether the stored result is that of an earlier call."""
+
+    def text(self, stored: Mapping[str, Any]) -> str:
+        """What the model is told."""
+        return self.shown or completed_text(stored, repeated=self.repeated)
+
+
+def stand(operation: Operation | None, order: Order, *, refused: str = "", repeated: bool = False) -> Stands:
+    """How the operation stands towards the order.
+
+    Args:
+        operation: as the ledger has it.
+        order: what the workflow wants.
+        refused: why this worker can't send, where it can't; what was sent before is still told truthfully.
+        repeated: whether the order's claim was refused, so that a completed operation was done by somebody else.
+    """
+    permit, intent = order.permit, order.intent
+    if operation is None or protocol.opens(operation, intent.generation):
+        return _not_executed(permit, refused or "It was not sent.")
+    other_request = operation.subject.fingerprint != intent.fingerprint
+    if operation.generation > intent.generation or (operation.state.closed and other_request):
+        return _not_executed(permit, refused or "This proposal was closed without an effect; propose it again.")
+    if other_request:
+        return _not_executed(permit, conflict_text(operation))
+    match operation.state:
+        case OperationState.COMPLETED:
+            return Stands(standing=Standing.SETTLED, permit=permit, repeated=repeated)
+        case OperationState.REJECTED | OperationState.NOT_EXECUTED:
+            return _closed(operation, permit, refused)
+        case OperationState.RESENDABLE if not refused:
+            return Stands(standing=Standing.SEND, permit=operation.permit, after=0.0)
+        case OperationState.NEEDS_HUMAN:
+            return Stands(standing=Standing.PERSON, permit=operation.permit)
+        case _:
+            return Stands(standing=Standing.WAIT, permit=operation.permit)
+
+
+def _not_executed(permit: int, text: str) -> Stands:
+    failure = Failure(kind=ErrorKind.NOT_EXECUTED, phase=Phase.BEFORE_SEND, text=text)
+    shown = failure_text(failure, status=OperationState.NOT_EXECUTED)
+    return Stands(standing=Standing.SETTLED, permit=permit, error=failure.kind, shown=shown)
+
+
+def _closed(operation: Operation, permit: int, refused: str) -> Stands:
+    """Declined or not executed: the service's own words where it has said some."""
+    failure = failure_in(operation)
+    if failure is not None:
+        shown = failure_text(failure, status=operation.state)
+        return Stands(standing=Standing.SETTLED, permit=permit, error=failure.kind, shown=shown)
+    if refused:
+        return _not_executed(permit, refused)
+    kind, shown = standing_text(operation)
+    return Stands(standing=Standing.SETTLED, permit=permit, error=kind, shown=shown)
+
+
+def failure_in(operation: Operation) -> Failure | None:
+    """The failure that the journal's settling row holds."""
+    stored = (operation.result or {}).get("failure")
+    if not stored:
+        return None
+    return Failure(
+        kind=ErrorKind(stored["kind"]), phase=Phase(stored["phase"]), text=stored["text"], after=stored.get("after")
+    )

@@ -1,0 +1,96 @@
+"""The stores that the activities share, all in one database, and the record of each task."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.exc import IntegrityError
+
+from settled.activities import schema
+from settled.activities.artifacts import Artifacts
+from settled.activities.database import Database
+from settled.activities.ledger import Ledger
+from settled.activities.transcript import Transcripts
+from settled.workflows.contract.task import Criterion
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRecord:
+    """A task as it was opened first; a re-run finds it again."""
+
+    task: str
+    """The workflow id."""
+    request_digest: str
+    """Tells the same request from another one under the same id."""
+    request: dict[str, Any]
+    """The request as it was validated."""
+    agent: str
+    tenant: str
+    principal: str
+    root_task: str
+    """The task whose id stands for the scope `task` in operation keys."""
+    tools: tuple[str, ...]
+    acceptance: tuple[Criterion, ...]
+
+
+class Tasks:
+    """The task records in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def get(self, task: str) -> TaskRecord | None:
+        """The record of a task; None if it was never opened."""
+        query = select(schema.tasks).where(schema.tasks.c.task == task)
+        async with self.database.read() as connection:
+            row = (await connection.execute(query)).first()
+        if row is None:
+            return None
+        return TaskRecord(
+            task=row.task,
+            request_digest=row.request_digest,
+            request=json.loads(row.request),
+            agent=row.agent,
+            tenant=row.tenant,
+            principal=row.principal,
+            root_task=row.root_task,
+            tools=tuple(json.loads(row.tools)),
+            acceptance=tuple(Criterion.model_validate(item) for item in json.loads(row.acceptance)),
+        )
+
+    async def open(self, record: TaskRecord) -> TaskRecord:
+        """Store the record, unless the task has one; returns the one that stands."""
+        values = {
+            **vars(record),
+            "request": json.dumps(record.request),
+            "tools": json.dumps(record.tools),
+            "acceptance": json.dumps([item.model_dump(mode="json") for item in record.acceptance]),
+        }
+        try:
+            async with self.database.write() as connection:
+                values["opened_at"] = await self.database.now(connection)
+                await connection.execute(insert(schema.tasks).values(values))
+        except IntegrityError:
+            standing = await self.get(record.task)
+            assert standing is not None, "the row that was in the way"
+            return standing
+        return record
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Every store, over one database."""
+
+    database: Database
+    ledger: Ledger
+    transcripts: Transcripts
+    artifacts: Artifacts
+    tasks: Tasks
+
+    @classmethod
+    def over(cls, database: Database) -> Stores:
+        """The stores of this database."""
+        return cls(database, Ledger(database), Transcripts(database), Artifacts(database), Tasks(database))

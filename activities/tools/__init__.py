@@ -1,0 +1,1 @@
+"""The tool families: one file each, found when the worker starts."""

@@ -1,0 +1,89 @@
+"""Who is told when an operation changes: the settlement that looks it up, and the tasks that wait for it.
+
+A signal can be lost (a task may be closed, a server away); a waiting task also asks again by a timer of its own.
+"""
+
+from __future__ import annotations
+
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.service import RPCError, RPCStatusCode
+
+from settled.activities.journal import Operation
+from settled.activities.ledger import Ledger, Waiter, WaitsFor
+from settled.workflows.contract.names import SETTLEMENT, SETTLEMENT_LOOK, TASK_WAKE, settlement_id
+from settled.workflows.contract.operation import OperationState, Question
+
+WORTH_WAKING = frozenset(
+    {
+        OperationState.COMPLETED,
+        OperationState.REJECTED,
+        OperationState.NOT_EXECUTED,
+        OperationState.RESENDABLE,
+        OperationState.NEEDS_HUMAN,
+    }
+)
+"""The states in which a waiting task has something to do."""
+
+
+async def start_settlement(client: Client, key: str, task_queue: str) -> None:
+    """See to it that a settlement of this operation runs, and looks now.
+
+    The signal goes with the start: a settlement that is about to close would miss it otherwise.
+    """
+    await client.start_workflow(
+        SETTLEMENT,
+        Question(key=key),
+        id=settlement_id(key),
+        task_queue=task_queue,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        start_signal=SETTLEMENT_LOOK,
+        static_summary=f"finds out what became of operation {key[:12]}",
+    )
+
+
+async def wake_waiters(client: Client, ledger: Ledger, operation: Operation) -> None:
+    """Tell each waiting task that the operation is worth asking about, once for each change."""
+    if operation.state not in WORTH_WAKING:
+        return
+    for waiter in await ledger.waiters(operation.key):
+        if waiter.woken_seq >= operation.seq or not _concerns(waiter, operation):
+            continue
+        if await _signal(client, waiter.task):
+            await ledger.join(operation.key, waiter.task, waiter.waits_for, woken_seq=operation.seq)
+        else:
+            await ledger.join(operation.key, waiter.task, WaitsFor.NOTHING)
+
+
+async def somebody_waits(client: Client, ledger: Ledger, key: str, *, besides: str = "") -> bool:
+    """Whether a task that is still running waits for the operation's result."""
+    for waiter in await ledger.waiters(key):
+        if waiter.waits_for is WaitsFor.RESULT and waiter.task != besides and await _is_running(client, waiter.task):
+            return True
+    return False
+
+
+def _concerns(waiter: Waiter, operation: Operation) -> bool:
+    """A task that only waits for a resource is woken when the resource is free."""
+    return waiter.waits_for is WaitsFor.RESULT or operation.state.settled
+
+
+async def _signal(client: Client, task: str) -> bool:
+    try:
+        await client.get_workflow_handle(task).signal(TASK_WAKE)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False  # the task is closed: nobody waits there any more
+        raise
+    return True
+
+
+async def _is_running(client: Client, task: str) -> bool:
+    try:
+        description = await client.get_workflow_handle(task).describe()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return description.status is WorkflowExecutionStatus.RUNNING

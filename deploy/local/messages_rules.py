@@ -1,0 +1,362 @@
+"""What the Messages API demands of a request, as functions of its body alone, and the memory of what was answered.
+
+`first_fault(body)` judges one body by itself; `Conversations` judges it by the replies given before, because the API
+binds a reply to the model, system, tools and messages it was given for. A fault is one line in the API's manner,
+`messages.2.content.0: …`; no fault is None. Rules run in the order of `RULES`, and each trusts those before it.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Body = Mapping[str, Any]
+Block = Mapping[str, Any]
+Message = Mapping[str, Any]
+
+SAMPLING = ("temperature", "top_p", "top_k")
+FROZEN = ("model", "system", "tools")
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
+SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+THINKING = ("thinking", "redacted_thinking")
+_MODEL_BLOCKS = frozenset({"tool_use", *SERVER_CALLS, *THINKING})
+FORBIDDEN_BLOCKS: Mapping[str, frozenset[str]] = {
+    "user": _MODEL_BLOCKS,
+    "assistant": frozenset({"tool_result"}),
+    "system": _MODEL_BLOCKS | {"tool_result"},
+}
+BLOCK_FIELDS: Mapping[str, Mapping[str, type]] = {  # a type that is not listed passes: the API grows new ones
+    "text": {"text": str},
+    "tool_use": {"id": str, "name": str, "input": dict},
+    "tool_result": {"tool_use_id": str},
+    "thinking": {"thinking": str, "signature": str},
+    "redacted_thinking": {"data": str},
+    **{kind: {"id": str} for kind in SERVER_CALLS},
+}
+
+
+def first_fault(body: Any, *, counting: bool = False) -> str | None:
+    """The first reason to refuse `body`, or None; `counting` leaves out what `/count_tokens` does not ask for."""
+    if not isinstance(body, dict):
+        return "the request body must be a JSON object"
+    rules = RULES if counting else (_max_tokens, *RULES)
+    return next((fault for rule in rules for fault in rule(body)), None)
+
+
+def blocks(message: Message) -> Sequence[Block]:
+    """The content blocks of a message; a string is short for one text block."""
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def call_ids(message: Message) -> list[str]:
+    """The ids of the client tool calls in a message, in order."""
+    return [block["id"] for block in blocks(message) if block["type"] == "tool_use"]
+
+
+def unfinished_server_calls(message: Message) -> list[str]:
+    """The ids of calls that the provider runs itself and whose results the message does not hold yet."""
+    done = [block.get("tool_use_id") for block in blocks(message) if block["type"].endswith("_tool_result")]
+    return [block["id"] for block in blocks(message) if block["type"] in SERVER_CALLS and block["id"] not in done]
+
+
+def _max_tokens(body: Body) -> Iterator[str]:
+    limit = body.get("max_tokens")
+    if limit is None:
+        yield "max_tokens: Field required"
+    elif type(limit) is not int or limit < 1:
+        yield "max_tokens: Input should be an integer greater than or equal to 1"
+
+
+def _envelope(body: Body) -> Iterator[str]:
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        yield "model: Field required"
+    if not isinstance(body.get("messages"), list) or not body["messages"]:
+        yield "messages: at least one message is required"
+    if not isinstance(body.get("stream", False), bool):
+        yield "stream: Input should be a valid boolean"
+    yield from (f"{name}: sampling parameters are not supported by this model" for name in SAMPLING if name in body)
+
+
+def _modes(body: Body) -> Iterator[str]:
+    match body.get("tool_choice"):
+        case None | {"type": "auto" | "none"}:
+            pass
+        case _:
+            yield "tool_choice: forced tool use is not supported by this model; use `auto` or `none`"
+    match body.get("thinking"):
+        case {"type": "disabled"}:
+            yield "thinking: `disabled` is not supported by this model"
+        case None | {"type": str()}:
+            pass
+        case _:
+            yield "thinking.type: Field required"
+
+
+def _tools(body: Body) -> Iterator[str]:
+    tools = body.get("tools", [])
+    if not isinstance(tools, list):
+        yield "tools: Input should be a valid list"
+    seen = set[str]()
+    for index, tool in enumerate(tools):
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            yield f"tools.{index}.name: String should match pattern '^{NAME.pattern}$'"
+        elif name in seen:
+            yield f"tools: Tool names must be unique; {name} is repeated"
+        elif tool.get("type") in (None, "custom"):  # the provider's own tools bring no schema
+            yield from _input_schema(f"tools.{index}.custom.input_schema", tool.get("input_schema"))
+        seen.add(str(name))
+
+
+def _input_schema(where: str, schema: Any) -> Iterator[str]:
+    match schema:
+        case {"oneOf": _} | {"allOf": _} | {"anyOf": _}:
+            yield f"{where}: input_schema does not support oneOf, allOf, or anyOf at the top level"
+        case {"type": "object"}:
+            pass
+        case _:
+            yield f"{where}.type: Input should be 'object'"
+
+
+def _shapes(body: Body) -> Iterator[str]:
+    for index, message in enumerate(body["messages"]):
+        match message:
+            case {"role": "user" | "assistant" | "system" as role, "content": str() | list() as content} if content:
+                for position, block in enumerate(blocks(message)):
+                    yield from _block_shape(f"messages.{index}.content.{position}", role, block)
+            case {"role": "user" | "assistant" | "system", "content": "" | []}:
+                yield f"messages.{index}: all messages must have non-empty content"
+            case {"role": "user" | "assistant" | "system"}:
+                yield f"messages.{index}.content: Input should be a string or a list of content blocks"
+            case _:
+                yield f"messages.{index}.role: Input should be 'user', 'assistant' or 'system'"
+
+
+def _block_shape(where: str, role: str, block: Any) -> Iterator[str]:
+    kind = block.get("type") if isinstance(block, dict) else None
+    if not isinstance(kind, str):
+        yield f"{where}: a content block needs a `type`"
+    elif kind in FORBIDDEN_BLOCKS[role]:
+        yield f"{where}: `{kind}` blocks are not permitted in a message of role `{role}`"
+    else:
+        for name, wanted in BLOCK_FIELDS.get(kind, {}).items():
+            if not isinstance(block.get(name), wanted):
+                yield f"{where}.{kind}.{name}: Input should be a valid {wanted.__name__}"
+        yield from _block_values(f"{where}.{kind}", block)
+
+
+def _block_values(where: str, block: Block) -> Iterator[str]:
+    match block:
+        case {"type": "thinking", "signature": ""}:
+            yield f"{where}: Invalid `signature` in `thinking` block"
+        case {"type": "tool_use"} if not CALL_ID.fullmatch(block["id"]):
+            yield f"{where}.id: String should match pattern '^{CALL_ID.pattern}$'"
+        case {"type": "tool_use"} if not NAME.fullmatch(block["name"]):
+            yield f"{where}.name: String should match pattern '^{NAME.pattern}$'"
+        case {"type": "tool_result"}:
+            yield from _result_values(where, block.get("content") or "", failed=block.get("is_error") is True)
+
+
+def _result_values(where: str, content: Any, *, failed: bool) -> Iterator[str]:
+    parts = content if isinstance(content, list) else []
+    if not isinstance(content, str | list) or not all(isinstance(part, dict) for part in parts):
+        yield f"{where}.content: Input should be a string or a list of content blocks"
+    if failed and not str(content).strip():
+        yield f"{where}: content cannot be empty if `is_error` is true"
+    if failed and any(part.get("type") != "text" for part in parts):
+        yield f"{where}: all content must be type `text` if `is_error` is true"
+
+
+def _ends(body: Body) -> Iterator[str]:
+    last = body["messages"][-1]
+    if body["messages"][0]["role"] != "user":
+        yield "messages.0: the first message must use the `user` role"
+    resumes = unfinished_server_calls(last) or blocks(last)[-1]["type"] == "compaction"
+    if last["role"] == "assistant" and not resumes:
+        yield "messages: the conversation must end with a user message; assistant prefill is not supported"
+
+
+def _is_blank(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text" and not str(block.get("text", "")).strip()
+
+
+def _texts(body: Body) -> Iterator[str]:
+    """No blank text block anywhere; but "" as a whole tool result is fine: a tool may have nothing to say."""
+    places = [("system", body["system"])] if isinstance(body.get("system"), list) else []
+    for index, message in enumerate(body["messages"]):
+        places.append((f"messages.{index}", blocks(message)))
+        places += [(f"messages.{index}", b["content"]) for b in blocks(message) if isinstance(b.get("content"), list)]
+    for where, content in places:
+        if any(_is_blank(block) for block in content):
+            yield f"{where}: text content blocks must be non-empty and contain non-whitespace text"
+
+
+def _unique_calls(body: Body) -> Iterator[str]:
+    seen = set[str]()
+    for index, message in enumerate(body["messages"]):
+        for call_id in call_ids(message):
+            if call_id in seen:
+                yield f"messages.{index}: `tool_use` ids must be unique; {call_id} is repeated"
+            seen.add(call_id)
+
+
+def _calls_answered(body: Body) -> Iterator[str]:
+    messages = body["messages"]
+    for index, (message, after) in enumerate(zip(messages, [*messages[1:], None], strict=True)):
+        replies = blocks(after) if after and after["role"] == "user" else []
+        answered = [block["tool_use_id"] for block in replies if block["type"] == "tool_result"]
+        if missing := [call_id for call_id in call_ids(message) if call_id not in answered]:
+            yield (
+                f"messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+                f"{', '.join(missing)}. The one next user message must answer every `tool_use`"
+            )
+        if unfinished_server_calls(message) and any(block["type"] != "tool_result" for block in replies):
+            yield f"messages.{index + 1}: after an unfinished server tool call only `tool_result` blocks may follow"
+
+
+def _results_fit(body: Body) -> Iterator[str]:
+    asked: list[str] = []
+    for index, message in enumerate(body["messages"]):
+        before: list[Block] = []
+        for position, block in enumerate(blocks(message)):
+            where, call_id = f"messages.{index}.content.{position}", block.get("tool_use_id")
+            if block["type"] != "tool_result":
+                pass
+            elif call_id not in asked:
+                yield f"{where}: unexpected `tool_use_id` {call_id}: the previous message has no such `tool_use`"
+            elif call_id in [other.get("tool_use_id") for other in before]:
+                yield f"{where}: each `tool_use` must have a single result; {call_id} has several"
+            elif any(other["type"] != "tool_result" for other in before):
+                yield f"{where}: `tool_result` blocks must come first in the message, before any other block"
+            before.append(block)
+        asked = call_ids(message)
+
+
+RULES: tuple[Callable[[Body], Iterator[str]], ...] = (
+    _envelope,
+    _modes,
+    _tools,
+    _shapes,
+    _ends,
+    _texts,
+    _unique_calls,
+    _calls_answered,
+    _results_fit,
+)
+
+
+def canonical(value: Any) -> str:
+    """JSON text that is equal for equal values: sorted keys, no spaces, ASCII (so that lone surrogates survive)."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def compared(content: Sequence[Block]) -> str:
+    """Content in the form that is compared: blank texts may be left out, cache marks may move from block to block."""
+    kept = [block for block in content if not _is_blank(block)]
+    return canonical([{name: value for name, value in block.items() if name != "cache_control"} for block in kept])
+
+
+def chain(messages: Sequence[Message]) -> tuple[str, ...]:
+    """Digests of every beginning of `messages`: item k stands for the first k, so item 1 names the conversation."""
+    links = [""]
+    for message in messages:
+        said = f"{links[-1]} {message['role']} {compared(blocks(message))}"
+        links.append(hashlib.sha256(said.encode()).hexdigest())
+    return tuple(links)
+
+
+def conversation(body: Body) -> str:
+    """The name of the conversation: requests with the same first message share it."""
+    return chain(body["messages"][:1])[1]
+
+
+class _Given(NamedTuple):
+    content: str
+    frozen: tuple[str, ...]
+    mended: str | None  # the content without its call ids, where those can't be sent back as they are
+
+
+def _mended(content: Sequence[Block], messages: Sequence[Message]) -> str | None:
+    """What is left to compare if the ids of `content` are no ids, or not its own: a client must then make up others."""
+    taken = [call_id for message in messages for call_id in call_ids(message)]
+    for block in content:
+        if block["type"] == "tool_use":
+            if not isinstance(block.get("id"), str) or not CALL_ID.fullmatch(block["id"]) or block["id"] in taken:
+                return _without_ids(content)
+            taken.append(block["id"])
+    return None
+
+
+def _without_ids(content: Sequence[Block]) -> str:
+    return compared([{**block, "id": None} if block["type"] == "tool_use" else block for block in content])
+
+
+class Conversations:
+    """What was answered, as a tree: a request may go on from any reply, so resent, restarted and reset tasks all pass.
+
+    Every assistant message of a request must be, verbatim, a reply given to exactly the messages before it, under the
+    same model, system and tools. A request without assistant messages starts afresh. Replies from before this memory
+    (the server was restarted, or the conversation was written by hand) are believed. A reply may be dropped: a client
+    does that after a refusal, a cut or a reset. `strict=False` checks nothing but that thinking blocks are unchanged.
+    """
+
+    def __init__(self, *, strict: bool = True) -> None:
+        self._strict = strict
+        self._given: dict[str, list[_Given]] = {}  # by the link of the messages that were answered
+        self._homes: dict[tuple[str, str], tuple[str, ...]] = {}  # (conversation or "", content) -> chain before it
+        self._thinking: dict[str, set[str]] = {}  # by signature
+
+    def admit(self, body: Body) -> str | None:
+        """Why `body`, which has no fault of its own, does not continue what was said before; None notes it as asked."""
+        links = chain(body["messages"])
+        fault = self._thinking_fault(body) or (self._prefix_fault(body, links) if self._strict else None)
+        if fault is None:
+            self._given.setdefault(links[-1], [])
+        return fault
+
+    def answered(self, body: Body, content: Sequence[Block]) -> None:
+        """Note that `content` is given, in full, as a reply to `body`."""
+        links, said = chain(body["messages"]), compared(content)
+        self._given.setdefault(links[-1], []).append(_Given(said, _frozen(body), _mended(content, body["messages"])))
+        self._homes[links[1], said] = links
+        for block in content:
+            if block["type"] in THINKING:  # bound to the messages before it in any conversation, not in its own only
+                self._homes["", said] = links
+            if block["type"] == "thinking":
+                self._thinking.setdefault(block["signature"], set()).add(canonical(block))
+
+    def _thinking_fault(self, body: Body) -> str | None:
+        for index, message in enumerate(body["messages"]):
+            for position, block in enumerate(blocks(message)):
+                given = self._thinking.get(block["signature"]) if block["type"] == "thinking" else None
+                if given is not None and canonical(block) not in given:
+                    return f"messages.{index}.content.{position}: `thinking` blocks cannot be modified"
+        return None
+
+    def _prefix_fault(self, body: Body, links: tuple[str, ...]) -> str | None:
+        frozen, continues = _frozen(body), False
+        for index, message in enumerate(body["messages"]):
+            if message["role"] != "assistant":
+                continue
+            said, given = compared(blocks(message)), self._given.get(links[index])
+            bare = _without_ids(blocks(message))
+            same = [reply.frozen for reply in given or () if reply.content == said or reply.mended == bare]
+            home = self._homes.get((links[1], said)) or self._homes.get(("", said))
+            if same and frozen not in same:
+                changed = [f"`{name}`" for name, old, new in zip(FROZEN, same[0], frozen, strict=True) if old != new]
+                return f"{', '.join(changed)}: changed since messages.{index} was given; resend the same bytes"
+            if not same and given is None and home is not None:
+                edited = sum(old == new for old, new in zip(home, links, strict=False)) - 1  # the first to differ
+                return f"messages.{edited}: changed since messages.{index} was given; earlier messages stay unchanged"
+            if not same and (given is not None or continues):
+                return f"messages.{index}: not a reply of this server to the messages before it; resend it verbatim"
+            continues = continues or bool(same)
+        return None
+
+
+def _frozen(body: Body) -> tuple[str, ...]:
+    """The parts that must not change, byte for byte: unlike messages they are compared in the order of their keys."""
+    return tuple(json.dumps(body.get(name)) for name in FROZEN)

@@ -1,0 +1,377 @@
+"""A Messages API on loopback that answers from a script and refuses what the API refuses.
+
+The demo runs on it when there is no API key, and tests of agents run on it, with the provider's own client:
+
+    async with MessagesServer([Reply.of(tool_use("lookup", {"sku": "A1"})), Reply.of("There are 3.")]) as server:
+        client = AsyncAnthropic(base_url=server.url, api_key="local", max_retries=0,
+                                http_client=DefaultAsyncHttpxClient(trust_env=False))
+        ...
+        assert server.refusals == [] and server.count == 2
+
+    python -m settled.local.messages_server [--port 0] [--script FILE.json | clerk] [--no-strict-prefix]
+
+It prints one line, `{"listening": "http://127.0.0.1:PORT"}`, once it answers; SIGTERM and SIGINT end it at once.
+
+POST /v1/messages → a message, or its events if `stream` is true. POST /v1/messages/count_tokens. GET /v1/models[/ID].
+GET /requests → `{"count": n, "received": n, "refusals": [TEXT]}`. GET /healthz.
+
+Scripts are described in `messages_script`, what is refused in `messages_rules`. Errors have the API's form; two are our
+own, `script_exhausted` and `script_error`. They are 400s, because a client gives up on a 400 at once.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import socket
+import struct
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from inspect import isawaitable
+from typing import Any, Self
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from settled.local.clerk import clerk
+from settled.local.messages_rules import Body, Conversations, conversation, first_fault
+from settled.local.messages_script import (
+    ERROR_TYPES,
+    Cut,
+    CutStream,
+    HttpError,
+    NotAMessage,
+    Reply,
+    Responder,
+    Script,
+    ScriptError,
+    Stall,
+    Step,
+    StreamError,
+    events,
+    frame,
+    input_tokens,
+    load_script,
+    message,
+    new_id,
+)
+
+REQUEST_ID = web.RequestKey("request_id", str)
+MOST_BYTES = 32 * 1024 * 1024
+MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
+MODEL_LIMITS = {"max_input_tokens": 200_000, "max_tokens": 64_000}
+STATUSES = {name: status for status, name in ERROR_TYPES.items()}
+
+
+class Refused(Exception):
+    """A request gets an error of ours, not of the script's."""
+
+    def __init__(self, status: int, message: str, type: str | None = None) -> None:
+        super().__init__(message)
+        self.error = HttpError(status, type, message)
+
+
+class MessagesServer:
+    """The server, for the time of an `async with`.
+
+    Args:
+        script: what is answered, in order or by a function; it is not copied, so a list can grow while the server runs.
+        port: 0 takes a free one.
+        strict_prefix: whether a request must go on, unchanged, from what was said before.
+        models: the only models there are; by default every name is one.
+    """
+
+    def __init__(
+        self,
+        script: Script | Sequence[Step] | Responder,
+        *,
+        port: int = 0,
+        strict_prefix: bool = True,
+        models: Sequence[str] | None = None,
+    ) -> None:
+        self.url = ""
+        self.requests: list[dict[str, Any]] = []
+        """The bodies of the accepted requests to `/v1/messages`, in order."""
+        self.received = 0
+        """Requests to `/v1/messages`, the refused ones too."""
+        self.refusals: list[str] = []
+        """The messages of all 400s that are not in the script; a test of an agent asserts that there are none."""
+        self.aborted = 0
+        """Accepted requests whose client went away before it had everything."""
+        self._script = Script(script) if isinstance(script, Sequence) else script
+        self._played = Counter[str]()
+        self._port = port
+        self._models = models
+        self._conversations = Conversations(strict=strict_prefix)
+        self._changed = asyncio.Event()
+
+    @property
+    def count(self) -> int:
+        """Accepted requests to `/v1/messages`: well-formed and admitted, whatever the script then did with them."""
+        return len(self.requests)
+
+    async def until(self, predicate: Callable[[Self], bool], timeout: float = 10.0) -> None:
+        """Wait until something is true of the server, like `lambda server: server.count == 2`.
+
+        Raises:
+            TimeoutError: it was not so within `timeout` seconds.
+        """
+        async with asyncio.timeout(timeout):
+            while not predicate(self):
+                await self._changed.wait()
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=MOST_BYTES, middlewares=[self._answer_errors])
+        app.on_response_prepare.append(_add_request_id)
+        app.add_routes(
+            [
+                web.post("/v1/messages", self._create),
+                web.post("/v1/messages/count_tokens", self._count_tokens),
+                web.get("/v1/models", self._list_models),
+                web.get("/v1/models/{model}", self._show_model),
+                web.get("/requests", self._show_requests),
+                web.get("/healthz", self._say_healthy),
+            ]
+        )
+        # A handler is cancelled when its client goes away; one that is held doesn't keep the server from ending.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        request[REQUEST_ID] = new_id("req")
+        try:
+            return await handler(request)
+        except Refused as refused:
+            error = refused.error
+        except web.HTTPException as raised:
+            error = HttpError(raised.status, message=f"{request.method} {request.path}: {raised.reason}")
+        if error.status == 400:
+            self.refusals.append(error.message)
+        self._note_change()
+        return await _send_http_error(request, {}, error)
+
+    async def _create(self, request: web.Request) -> web.StreamResponse:
+        self.received += 1
+        body = await self._read(request)
+        if fault := self._conversations.admit(body):
+            raise Refused(400, fault)
+        self.requests.append(body)
+        self._note_change()
+        try:
+            step = await self._next(body)
+            await asyncio.sleep(step.delay)
+            if step.hold:
+                await step.hold.wait()
+            if reply := step.completes():
+                self._conversations.answered(body, reply.blocks())
+            return await SENDERS[type(step)](request, body, step)
+        except (asyncio.CancelledError, ConnectionError):
+            self.aborted += 1
+            self._note_change()
+            raise
+
+    async def _read(self, request: web.Request, *, counting: bool = False) -> dict[str, Any]:
+        try:
+            body = json.loads(await request.read())
+        except ValueError as error:
+            raise Refused(400, f"the request body is not valid JSON: {error}") from error
+        if fault := first_fault(body, counting=counting):
+            raise Refused(400, fault)
+        self._look_up(body["model"])
+        checked: dict[str, Any] = body
+        return checked
+
+    def _look_up(self, model: str) -> None:
+        if self._models is not None and model not in self._models:
+            raise Refused(404, f"model: {model}")
+
+    async def _next(self, body: dict[str, Any]) -> Step:
+        if isinstance(self._script, Script):
+            key = conversation(body) if self._script.per_conversation else ""
+            self._played[key] += 1
+            if self._played[key] > len(self._script.steps):
+                said = f"the script has {len(self._script.steps)} steps, and this is request {self._played[key]}"
+                raise Refused(400, said, "script_exhausted")
+            return self._script.steps[self._played[key] - 1]
+        try:
+            made = self._script(body)
+            step = await made if isawaitable(made) else made
+        except Exception as error:
+            raise Refused(400, f"the script raised {error!r}", "script_error") from error
+        if type(step) not in SENDERS:
+            raise Refused(400, f"the script answered {step!r}, which is not a step", "script_error")
+        return step
+
+    async def _count_tokens(self, request: web.Request) -> web.Response:
+        body = await self._read(request, counting=True)
+        return web.json_response({"input_tokens": input_tokens(body)})
+
+    async def _list_models(self, _: web.Request) -> web.Response:
+        shown = [_model(name) for name in (MODELS if self._models is None else self._models)]
+        ends = {"first_id": shown[0]["id"], "last_id": shown[-1]["id"]} if shown else {}
+        return web.json_response({"data": shown, "has_more": False, "first_id": None, "last_id": None, **ends})
+
+    async def _show_model(self, request: web.Request) -> web.Response:
+        self._look_up(request.match_info["model"])
+        return web.json_response(_model(request.match_info["model"]))
+
+    async def _show_requests(self, _: web.Request) -> web.Response:
+        return web.json_response({"count": self.count, "received": self.received, "refusals": self.refusals})
+
+    async def _say_healthy(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+async def _add_request_id(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["request-id"] = request[REQUEST_ID]
+
+
+def _model(name: str) -> dict[str, Any]:
+    shown = {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
+    return {**shown, "lifecycle": "active", **MODEL_LIMITS}
+
+
+# --- On the wire ------------------------------------------------------------------------------------------------------
+
+
+async def _send_reply(request: web.Request, body: Body, step: Reply) -> web.StreamResponse:
+    if not body.get("stream"):
+        return web.json_response(message(step, body))
+    return await _write(await _open_stream(request), _frames(step, body))
+
+
+async def _send_http_error(request: web.Request, _: Body, step: HttpError) -> web.StreamResponse:
+    said = _error(step.type or ERROR_TYPES.get(step.status, "api_error"), step.message, request[REQUEST_ID])
+    if step.details is not None:
+        said["error"]["details"] = step.details
+    return web.json_response({"type": "error", **said}, status=step.status, headers=step.headers)
+
+
+async def _send_stream_error(request: web.Request, body: Body, step: StreamError) -> web.StreamResponse:
+    if not body.get("stream"):
+        return await _send_http_error(request, body, HttpError(STATUSES.get(step.type, 500), step.type, step.message))
+    said = frame("error", _error(step.type, step.message, request[REQUEST_ID]))
+    return await _write(await _open_stream(request), [*_frames(step.reply, body)[: step.after_events], said])
+
+
+async def _send_cut(request: web.Request, body: Body, step: CutStream) -> web.StreamResponse:
+    streams = bool(body.get("stream"))
+    how = step.how if streams or step.how is not Cut.CLEAN_EOF else Cut.FIN
+    response = web.StreamResponse()
+    if how is Cut.CLEAN_EOF or step.after_events > 0:
+        whole = json.dumps(message(step.reply, body)).encode()
+        pieces = _frames(step.reply, body)[: step.after_events] if streams else [whole[: len(whole) // 2]]
+        response = await _open_stream(request) if streams else await _open_json(request, len(whole))
+        await _write(response, pieces)
+    if how is not Cut.CLEAN_EOF:
+        _hang_up(request, how)
+    return response
+
+
+async def _send_stall(request: web.Request, body: Body, step: Stall) -> web.StreamResponse:
+    if not body.get("stream") or step.after_events == 0:
+        await asyncio.sleep(step.seconds)
+        return await _send_reply(request, body, step.reply)
+    frames = _frames(step.reply, body)
+    response = await _write(await _open_stream(request), frames[: step.after_events])
+    ends = asyncio.get_running_loop().time() + step.seconds
+    while (left := ends - asyncio.get_running_loop().time()) > 0:
+        await asyncio.sleep(min(left, step.ping_every or left))
+        if step.ping_every:
+            await _write(response, [frame("ping", {})])
+    return await _write(response, frames[step.after_events :])
+
+
+async def _send_bytes(_: web.Request, __: Body, step: NotAMessage) -> web.StreamResponse:
+    raw = step.body.encode() if isinstance(step.body, str) else step.body
+    return web.Response(body=raw, status=step.status, headers={"content-type": step.content_type})
+
+
+SENDERS: Mapping[type[Step], Callable[[web.Request, Body, Any], Awaitable[web.StreamResponse]]] = {
+    Reply: _send_reply,
+    HttpError: _send_http_error,
+    StreamError: _send_stream_error,
+    CutStream: _send_cut,
+    Stall: _send_stall,
+    NotAMessage: _send_bytes,
+}
+
+
+def _error(type: str, message: str, request_id: str) -> dict[str, Any]:
+    return {"error": {"type": type, "message": message}, "request_id": request_id}
+
+
+def _frames(reply: Reply, body: Body) -> list[bytes]:
+    return [frame(name, data) for name, data in events(reply, body)]
+
+
+async def _open_stream(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+    await response.prepare(request)
+    return response
+
+
+async def _open_json(request: web.Request, length: int) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "application/json", "content-length": str(length)})
+    await response.prepare(request)
+    return response
+
+
+async def _write(response: web.StreamResponse, pieces: Sequence[bytes]) -> web.StreamResponse:
+    for piece in pieces:
+        await response.write(piece)
+    return response
+
+
+def _hang_up(request: web.Request, how: Cut) -> None:
+    """End the connection under the reply; what was written so far still arrives."""
+    transport = request.transport
+    if transport is None:
+        return
+    if how is Cut.RESET:  # lingering for no time makes the kernel send RST instead of FIN
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.close()
+
+
+# --- The process ------------------------------------------------------------------------------------------------------
+
+
+async def serve_until_stopped(options: argparse.Namespace) -> None:
+    """Serve, say so, and stop at the first signal."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    script = clerk if options.script == "clerk" else load_script(options.script)
+    async with MessagesServer(script, port=options.port, strict_prefix=options.strict_prefix) as server:
+        sys.stdout.write(json.dumps({"listening": server.url}) + "\n")
+        sys.stdout.flush()
+        await stopped.wait()
+
+
+def main() -> None:
+    """The process."""
+    parser = argparse.ArgumentParser(prog="messages_server", description="A Messages API that answers from a script.")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--script", default="clerk", help="a JSON file, or `clerk`, the rule-based stock clerk")
+    parser.add_argument("--no-strict-prefix", dest="strict_prefix", action="store_false", help="let history be edited")
+    try:
+        asyncio.run(serve_until_stopped(parser.parse_args()))
+    except (OSError, ScriptError) as error:
+        sys.exit(f"messages server: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""The workflow of one agent task: the loop, with every exit in sight. It asks and carries out; it decides nothing.
+
+checkpoint ──▶ request the model ──▶ run its calls ──▶ checkpoint … ──▶ close
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    # Values only: building the models anew for each run would cost more than the run. The logic stays in the sandbox.
+    from settled.workflows.contract import names
+    from settled.workflows.contract.calls import CallResult
+    from settled.workflows.contract.ending import Status
+    from settled.workflows.contract.loop import Ending, LoopState
+    from settled.workflows.contract.operation import OperationView, Order, Outcome, Standing
+    from settled.workflows.contract.result import StatusReport, TaskResult
+    from settled.workflows.contract.turn import Effect, End, Proposal
+
+from settled.workflows import asks, loop, reporting
+
+
+@workflow.defn(name=names.AGENT_TASK)
+class AgentTask:
+    """Runs an agent task from its request to a judged end."""
+
+    def __init__(self) -> None:
+        self.state: LoopState | None = None
+        self.ended: TaskResult | None = None
+        self.shown: Status | None = None
+        self.wakes = 0
+        """How many times somebody said that an operation has changed."""
+        self.waiting: dict[int, str] = {}
+        """What the calls that wait are waiting for, by slot."""
+        self.reviews = 0
+
+    @workflow.run
+    async def run(self, *inputs: Any) -> TaskResult:
+        """Run the task.
+
+        Args:
+            inputs: one JSON object of the form of `TaskRequest`, or one JSON string with the goal.
+        """
+        self.state = carried(inputs) or await self.open(inputs)
+        while (end := self.checkpoint(self.state)) is None:
+            self.show(Status.RUNNING)
+            if loop.has_calls_to_run(self.state):
+                await self.run_calls(self.state)
+            elif loop.must_settle_first(self.state):
+                await self.settle_leftovers(self.state)
+            else:
+                await self.request_model(self.state)
+        return await self.close(end)
+
+    async def open(self, inputs: tuple[Any, ...]) -> LoopState:
+        """Open the task, or fail it at once with a line for each fault."""
+        if too_large := reporting.fault_of_size(inputs, workflow.payload_converter()):
+            raise invalid([too_large])
+        opened = await asks.open_task(inputs)
+        if opened.faults:
+            raise invalid(opened.faults)
+        return loop.first_state(opened, workflow.now().timestamp())
+
+    def checkpoint(self, state: LoopState) -> End | None:
+        """Before each model request and each wait: is it over, and is it time for a new run?"""
+        if workflow.cancellation_reason() is not None:
+            return loop.aborted(state)
+        if (end := loop.decided_end(state, workflow.now().timestamp())) is not None:
+            return end
+        if self.wants_cut(state) and workflow.all_handlers_finished():
+            workflow.continue_as_new(state)
+        return None
+
+    async def request_model(self, state: LoopState) -> None:
+        """Ask the model once, and take what it led to."""
+        try:
+            turn = await asks.request_model(loop.question(state), state.opened.conduct)
+        except asyncio.CancelledError:
+            return
+        except ActivityError as error:
+            if workflow.cancellation_reason() is None:
+                self.state = loop.after_model_failure(state, str(error.cause))
+            return
+        self.state = loop.after_turn(state, turn)
+
+    async def run_calls(self, state: LoopState) -> None:
+        """Run the turn's calls, batch after batch, as far as nothing stops them."""
+        open_calls = {call.slot: call for call in state.pending.open_calls()}
+        results: dict[int, CallResult] = {}
+        waiting: set[int] = set()
+        for batch in state.pending.batches:
+            calls = [open_calls[slot] for slot in batch if slot in open_calls]
+            if not calls:
+                continue
+            results |= await self.run_batch(calls)
+            waiting |= set(self.waiting)
+            if self.must_stop() or not all(call.slot in results for call in calls):
+                break
+        self.waiting.clear()
+        self.state = loop.after_calls(self.current, results, waiting)
+
+    async def run_batch(self, calls: list[Proposal]) -> dict[int, CallResult]:
+        """Run these calls together. On a cancel, writes that are out are awaited for as long as they may take."""
+        running = {call.slot: asyncio.create_task(self.run_call(call)) for call in calls}
+        try:
+            await workflow.wait(running.values())
+        except asyncio.CancelledError:
+            for call in calls:
+                if call.effect is Effect.READ:
+                    running[call.slot].cancel()
+            grace = max(call.seconds for call in calls) + asks.ATTEMPT_MARGIN.total_seconds()
+            await workflow.wait(running.values(), timeout=grace)
+        ended = {slot: task.result() for slot, task in running.items() if task.done() and not task.cancelled()}
+        return {slot: result for slot, result in ended.items() if result is not None}
+
+    async def run_call(self, call: Proposal) -> CallResult | None:
+        """Run one call; None if it has to be left open."""
+        if call.effect is Effect.WRITE:
+            return await self.write(call)
+        try:
+            return await asks.run_read(self.current.head, call, self.current.opened.conduct)
+        except (asyncio.CancelledError, ActivityError):
+            return None
+
+    async def write(self, call: Proposal) -> CallResult | None:
+        """Send a write, and wait until it is settled, however long that takes; None if it has to be left open."""
+        assert call.intent is not None, "admission gives each write its intent"
+        order = Order(
+            head=self.current.head, slot=call.slot, tool=call.tool, intent=call.intent, permit=1, seconds=call.seconds
+        )
+        seen, asked = self.wakes, 0
+        handed_over = call.slot in self.current.pending.handed_over
+        outcome = await asks.reconcile(order) if handed_over else await asks.dispatch(order)
+        while outcome.standing is not Standing.SETTLED:
+            self.state = loop.with_ledger(self.current, outcome.ledger)
+            self.waiting[call.slot] = reporting.waits_for(call, outcome)
+            if not await self.wait(outcome, seen, asked):
+                return None
+            seen, asked = self.wakes, asked + 1
+            order = order.model_copy(update={"permit": outcome.permit})
+            outcome = await (asks.dispatch if outcome.standing is Standing.SEND else asks.reconcile)(order)
+        self.waiting.pop(call.slot, None)
+        self.state = loop.with_ledger(self.current, outcome.ledger)
+        return outcome.result
+
+    async def wait(self, outcome: Outcome, seen: int, asked: int) -> bool:
+        """Wait until something has changed, at the latest until the next look is due. False: stop waiting."""
+        left = loop.seconds_left(self.current, workflow.now().timestamp())
+        if self.must_stop():
+            return False
+        if outcome.standing is Standing.SEND and outcome.after <= 0:
+            return True
+        self.show(Status.WAITING)
+        after = min(loop.recheck_after(outcome.after, asked).total_seconds(), left)
+        with suppress(asyncio.TimeoutError):
+            await workflow.wait_condition(lambda: self.wakes > seen or self.must_stop(), timeout=after)
+        return not self.must_stop()
+
+    async def settle_leftovers(self, state: LoopState) -> None:
+        """The model says that it is done, but operations that it doesn't remember aren't settled: wait for them."""
+        seen = self.wakes
+        try:
+            self.state = loop.with_ledger(state, await asks.review())
+            if loop.must_settle_first(self.state):
+                self.waiting[-1] = reporting.waits_for_leftovers(self.state)
+                pause = Outcome(standing=Standing.WAIT, permit=0, after=state.opened.conduct.recheck_seconds)
+                await self.wait(pause, seen, self.reviews)
+        except (asyncio.CancelledError, ActivityError):
+            if workflow.cancellation_reason() is None:
+                raise
+        self.reviews += 1
+        self.waiting.clear()
+
+    async def close(self, end: End) -> TaskResult:
+        """Close the task; its close status in Temporal follows from the result. Any cancel comes too late now."""
+        closing = asyncio.create_task(asks.close_task(Ending(end=end, state=self.current)))
+        try:
+            result = await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            result = await closing
+        self.ended = result
+        self.show(result.status)
+        if result.status in (Status.SUCCEEDED, Status.UNVERIFIED):
+            return result
+        if result.status is Status.CANCELLED:
+            raise asyncio.CancelledError(reporting.headline(result))
+        raise ApplicationError(reporting.headline(result), result, type=names.TASK_NOT_SUCCEEDED, non_retryable=True)
+
+    @property
+    def current(self) -> LoopState:
+        """The state, once the task is open."""
+        assert self.state is not None, "the task is open"
+        return self.state
+
+    def must_stop(self) -> bool:
+        """Whether calls are to be left open: the checkpoint will say why."""
+        state = self.current
+        ending = state.ending is not None and not loop.must_settle_first(state)
+        late = loop.seconds_left(state, workflow.now().timestamp()) <= 0
+        return ending or late or workflow.cancellation_reason() is not None or self.wants_cut(state)
+
+    def wants_cut(self, state: LoopState) -> bool:
+        """Whether the history is long enough for a new run."""
+        info = workflow.info()
+        return (
+            info.is_continue_as_new_suggested() or info.get_current_history_length() >= state.opened.conduct.cut_events
+        )
+
+    def show(self, status: Status) -> None:
+        """Show the status where lists and the web page show it. Only a change costs an event."""
+        if self.state is not None:
+            workflow.set_current_details(reporting.details(self.report(status)))
+        if status is not self.shown:
+            self.shown = status
+            workflow.upsert_memo(reporting.memo(status, self.ended))
+
+    def report(self, status: Status) -> StatusReport:
+        """The task as it stands."""
+        return reporting.report(self.state, status, tuple(self.waiting.values()), self.ended)
+
+    @workflow.signal(name=names.TASK_WAKE, description="An operation that the task waits for has changed.")
+    def wake(self) -> None:
+        """Ask the ledger again."""
+        self.wakes += 1
+
+    @workflow.query(name="status", description="Status, counters, what the task waits for, and its open operations.")
+    def status(self) -> StatusReport:
+        """The task as it stands, as of its last activity."""
+        return self.report(self.shown or Status.RUNNING)
+
+    @workflow.query(name="operations", description="The operations: the open ones, and all once it has ended.")
+    def operations(self) -> list[OperationView]:
+        """The operations, as of the last activity."""
+        return list(reporting.operations(self.state, self.ended))
+
+
+def carried(inputs: tuple[Any, ...]) -> LoopState | None:
+    """The state that the run before this one handed over; None in a task's first run."""
+    continued = workflow.info().continued_run_id is not None
+    if continued and len(inputs) == 1 and isinstance(inputs[0], dict) and "carried" in inputs[0]:
+        return LoopState.model_validate(inputs[0])
+    return None
+
+
+def invalid(faults: Sequence[str]) -> ApplicationError:
+    """The failure of a task whose request can't be run."""
+    return ApplicationError("\n".join(faults), list(faults), type=names.INVALID_TASK, non_retryable=True)

@@ -1,0 +1,30 @@
+"""The names under which workflows, signals, queries and activities are known, in histories and on the command line."""
+
+from __future__ import annotations
+
+AGENT_TASK = "AgentTask"
+SETTLEMENT = "Settlement"
+
+OPEN_TASK = "open_task"
+REQUEST_MODEL = "request_model"
+RUN_READ = "run_read"
+DISPATCH = "dispatch"
+RECONCILE = "reconcile"
+REVIEW = "review"
+CLOSE_TASK = "close_task"
+SETTLE = "settle"
+
+TASK_WAKE = "wake"
+"""Signal to a task: an operation that it waits for has changed."""
+SETTLEMENT_LOOK = "look"
+"""Signal to a settlement: look now."""
+
+INVALID_TASK = "InvalidTask"
+"""The failure type of a task whose request can't be run."""
+TASK_NOT_SUCCEEDED = "TaskNotSucceeded"
+"""The failure type of a task that failed or exhausted its budget; the whole result is in its details."""
+
+
+def settlement_id(key: str) -> str:
+    """The workflow id of an operation's settlement."""
+    return f"settlement-{key}"

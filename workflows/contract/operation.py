@@ -1,0 +1,165 @@
+"""The operation: one business action, what the workflow says of it, and what the ledger answers."""
+
+from __future__ import annotations
+
+from settled.workflows.contract.calls import CallResult
+from settled.workflows.contract.values import Digest, OpenEnum, Value
+
+
+class OperationState(OpenEnum):
+    """Where an operation's current generation stands. The arrows between them are in `settled.workflows.states`."""
+
+    NONE = "none"
+    """Nothing was claimed yet: nothing was sent."""
+    DISPATCHED = "dispatched"
+    """Claimed: an attempt is out."""
+    COMPLETED = "completed"
+    """Done once."""
+    REJECTED = "rejected"
+    """The service declined or refused, and no other attempt is out."""
+    UNKNOWN = "unknown"
+    """It may have happened; it is being looked up."""
+    RESENDABLE = "resendable"
+    """A lookup said absent and a resend is safe: the next permit may be spent."""
+    NEEDS_HUMAN = "needs_human"
+    """Only a person can say what happened."""
+    NOT_EXECUTED = "not_executed"
+    """Known not to have happened, and no attempt can still land."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the outcome is known."""
+        return self in (OperationState.COMPLETED, OperationState.REJECTED, OperationState.NOT_EXECUTED)
+
+    @property
+    def closed(self) -> bool:
+        """Whether a new proposal opens the next generation."""
+        return self in (OperationState.REJECTED, OperationState.NOT_EXECUTED)
+
+
+class Evidence(OpenEnum):
+    """What the last change of state rests on."""
+
+    CLAIM = "claim"
+    ANSWER = "answer"
+    LOOKUP = "lookup"
+    NO_ANSWER = "no_answer"
+    WITHDRAWAL = "withdrawal"
+    PERSON = "person"
+
+
+class Intent(Value):
+    """The business action that a write proposal means."""
+
+    key: Digest
+    """The business idempotency key: the same for every proposal of the same action."""
+    generation: int
+    """Which intent under that key: the open one, or the next one after a closed one."""
+    fingerprint: Digest
+    """Digest of the validated arguments."""
+    resources: tuple[str, ...] = ()
+    """What the action touches; no two unsettled operations share one. The key itself always counts as one."""
+
+
+class Order(Value):
+    """What `dispatch` and `reconcile` are told: which call, which action, and which permit."""
+
+    head: Digest
+    """The assistant message that holds the call."""
+    slot: int
+    """The call's place in it."""
+    tool: str
+    """The tool's name."""
+    intent: Intent
+    """The action that was admitted."""
+    permit: int
+    """The permit to spend: number n allows the n-th send of this generation, once."""
+    seconds: float
+    """The time budget of the attempt."""
+
+
+class Standing(OpenEnum):
+    """What a workflow can do about an operation now."""
+
+    SETTLED = "settled"
+    """Take the result."""
+    SEND = "send"
+    """Spend the permit named in the outcome, after the wait named there."""
+    WAIT = "wait"
+    """Wait for the settlement, then ask again."""
+    PERSON = "person"
+    """Wait for a person, or end, as the task was opened to do."""
+
+
+class OperationView(Value):
+    """An operation in one line, for status, lists and results."""
+
+    key: str
+    """The operation key."""
+    tool: str
+    """The tool that acts."""
+    state: OperationState
+    """Where its current generation stands."""
+    generation: int = 1
+    """The current generation."""
+    sends: int = 0
+    """Attempts of this generation that may have been sent."""
+    evidence: Evidence | None = None
+    """What the state rests on."""
+
+
+class Tally(Value):
+    """What was proposed, executed and left open, counted apart."""
+
+    operations: int = 0
+    """Operations of this task."""
+    completed: int = 0
+    """Operations that were done."""
+    unsettled: int = 0
+    """Operations whose outcome isn't known."""
+
+
+class LedgerView(Value):
+    """The ledger's answer about one task."""
+
+    tally: Tally = Tally()
+    """The counts."""
+    unsettled: tuple[OperationView, ...] = ()
+    """The operations that aren't settled, oldest first, at most 20."""
+
+
+class Outcome(Value):
+    """What `dispatch` and `reconcile` answer."""
+
+    standing: Standing
+    """What the workflow can do now."""
+    permit: int
+    """The permit to spend next."""
+    after: float = 60.0
+    """Seconds to wait at the most before asking, or sending, again."""
+    result: CallResult | None = None
+    """The call's result, once it is settled."""
+    blocked_by: str | None = None
+    """The operation that holds a resource that this one needs."""
+    ledger: LedgerView | None = None
+    """The task's operations; none if the ledger could not be asked."""
+
+
+class Question(Value):
+    """What a settlement is about."""
+
+    key: Digest
+    """The operation."""
+
+
+class SettlementStep(Value):
+    """What one step of a settlement found."""
+
+    settled: bool
+    """Whether nothing is left to find out."""
+    view: OperationView | None = None
+    """The operation now."""
+    after: float = 1.0
+    """Seconds until the next step, unless somebody asks earlier."""
+    note: str = ""
+    """One line for people: what was found, and what is waited for."""

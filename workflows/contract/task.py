@@ -1,0 +1,109 @@
+"""The task as it is asked for, and as it was opened."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from settled.workflows.contract.values import Digest, OpenEnum, Value
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:/-]{0,127}$")]
+"""A name in lists, keys and URLs: up to 128 letters, digits and . _ @ : / -"""
+
+
+class Budget(Value):
+    """What a task may spend. A limit that is left out is the agent profile's."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    turns: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
+    """Turns (one model response and the running of its calls) that may be run."""
+    requests: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
+    """Model requests that may be made."""
+    wall_seconds: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
+    """Seconds from the task's start after which no further model request is made and no result is waited for."""
+
+
+class Criterion(Value):
+    """One thing that must be found true before the task counts as succeeded."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    check: Name
+    """The registered check that gathers the evidence, for example `operation`."""
+    tool: Name | None = None
+    """The tool whose operation or record is looked at, where the check needs one."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """What the check is asked with: for `operation`, the tool's arguments as the model would give them."""
+
+
+class TaskRequest(Value):
+    """What a person writes to start a task. A bare JSON string stands for `{"goal": …}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    goal: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100_000)]
+    """What is to be achieved, in the words that the model reads."""
+    agent: Name | None = None
+    """The agent profile; left out: the worker's default one."""
+    tools: tuple[Name, ...] | None = None
+    """The tools that the model may use, out of the profile's; left out: all of them."""
+    budget: Budget = Budget()
+    """What the task may spend, never above the profile's limits."""
+    acceptance: tuple[Criterion, ...] | None = None
+    """What must hold at the end; left out: the profile's criteria; an empty list: none, so the task ends unverified."""
+    tenant: Name = "default"
+    """Whose data the task works on. It is a part of every operation key."""
+    principal: Name = "anonymous"
+    """In whose name the task acts."""
+
+
+class OnNeedsHuman(OpenEnum):
+    """What a task does when one of its operations can only be settled by a person."""
+
+    WAIT = "wait"
+    END = "end"
+
+
+class Limits(Value):
+    """The resolved budget of one task."""
+
+    turns: int
+    """Turns that may be run."""
+    requests: int
+    """Model requests that may be made."""
+    wall_seconds: float
+    """Seconds from the task's start."""
+
+
+class Conduct(Value):
+    """The worker's settings that the loop goes by, recorded so that a later deploy doesn't change a running task."""
+
+    model_seconds: float = 600.0
+    """Seconds that one attempt of a model request may take in all."""
+    model_attempts: int = 6
+    """Attempts of one model request before the task ends with `model_error`."""
+    read_attempts: int = 4
+    """Attempts of one read before the model is told that it failed."""
+    recheck_seconds: float = 60.0
+    """Seconds after which a waiting call asks the ledger again, in case its wake-up was lost; doubles up to an hour."""
+    cut_events: int = 8_000
+    """History events after which the run is continued as a new one at the next quiet point."""
+    on_needs_human: OnNeedsHuman = OnNeedsHuman.WAIT
+    """What to do when only a person can settle an operation."""
+
+
+class Opened(Value):
+    """What `open_task` found: the head of the transcript, or why the task can't be run."""
+
+    head: Digest | None = None
+    """The transcript node that holds the goal; none if the request is refused."""
+    limits: Limits | None = None
+    """The resolved budget."""
+    conduct: Conduct = Conduct()
+    """The settings that this task goes by from start to end."""
+    agent: str = ""
+    """The agent profile in use."""
+    faults: tuple[str, ...] = ()
+    """Every fault of the request, a readable line each; empty if the task may run."""

@@ -1,0 +1,167 @@
+"""The loop's decisions, as pure functions from one state to the next. The workflow asks them and carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from settled.workflows.contract.calls import CallResult
+from settled.workflows.contract.ending import EndReason
+from settled.workflows.contract.loop import Counters, LoopState, Pending
+from settled.workflows.contract.operation import LedgerView, OperationState
+from settled.workflows.contract.task import Limits, OnNeedsHuman, Opened
+from settled.workflows.contract.turn import Ask, End, Resend, RunBatches, Turn
+
+MOST_RECHECK_SECONDS = 3600.0
+
+
+class UnknownCommand(Exception):
+    """A command from a newer release. It fails the workflow task, so that the task waits for a worker that knows it."""
+
+
+def first_state(opened: Opened, now: float) -> LoopState:
+    """The state of a task that was just opened."""
+    assert opened.head is not None, "a task without faults has a head"
+    return LoopState(opened_at=now, opened=opened, head=opened.head)
+
+
+def question(state: LoopState) -> Ask:
+    """The next model request."""
+    return Ask(head=state.head, results=state.pending.results, resends=state.resends)
+
+
+def after_turn(state: LoopState, turn: Turn) -> LoopState:
+    """The state after a model request that brought a response.
+
+    Raises:
+        UnknownCommand: the response's command is none of this release.
+    """
+    pending, resends, ending = Pending(), 0, None
+    match turn.next:
+        case RunBatches(calls=calls, batches=batches):
+            answers = tuple(call.answer for call in calls if call.answer is not None)
+            pending = Pending(calls=calls, batches=batches, results=answers)
+        case Resend():
+            resends = state.resends + 1
+        case End() as end:
+            ending = end
+        case _:
+            raise UnknownCommand(type(turn.next).__name__)
+    counters = state.counters.model_copy(
+        update={
+            "requests": state.counters.requests + 1,
+            "attempts": state.counters.attempts + turn.attempts,
+            "calls": state.counters.calls + len(pending.calls),
+        }
+    )
+    return state.model_copy(
+        update={
+            "head": turn.head,
+            "pending": pending,
+            "resends": resends,
+            "ending": ending,
+            "counters": counters,
+            "usage": state.usage.plus(turn.usage),
+            "ledger": turn.ledger,
+            "last_text": turn.preview or state.last_text,
+        }
+    )
+
+
+def after_model_failure(state: LoopState, detail: str) -> LoopState:
+    """The state after a model request that failed for good."""
+    counters = state.counters.model_copy(
+        update={
+            "requests": state.counters.requests + 1,
+            "attempts": state.counters.attempts + state.opened.conduct.model_attempts,
+        }
+    )
+    return ending_with(state, EndReason.MODEL_ERROR, detail).model_copy(update={"counters": counters})
+
+
+def after_calls(state: LoopState, results: Mapping[int, CallResult], handed_over: Iterable[int]) -> LoopState:
+    """The state after calls of the turn were run; the turn is over once each has its result."""
+    merged = {result.slot: result for result in state.pending.results} | dict(results)
+    pending = state.pending.model_copy(
+        update={
+            "results": tuple(merged[slot] for slot in sorted(merged)),
+            "handed_over": tuple(sorted(set(handed_over) - merged.keys())),
+            "processed": all(call.slot in merged for call in state.pending.calls),
+        }
+    )
+    counters: Counters = state.counters
+    if pending.processed:
+        counters = counters.model_copy(update={"turns": counters.turns + 1})
+    return state.model_copy(update={"pending": pending, "counters": counters})
+
+
+def with_ledger(state: LoopState, ledger: LedgerView | None) -> LoopState:
+    """The state with the ledger's newest answer; ending where only a person can help, if the task is so opened."""
+    if ledger is None:
+        return state
+    state = state.model_copy(update={"ledger": ledger})
+    for_people = [operation for operation in ledger.unsettled if operation.state is OperationState.NEEDS_HUMAN]
+    if for_people and state.opened.conduct.on_needs_human is OnNeedsHuman.END:
+        detail = f"operation {for_people[0].key[:12]} ({for_people[0].tool}) can only be settled by a person"
+        return ending_with(state, EndReason.UNRESOLVED_OPERATION, detail)
+    return state
+
+
+def ending_with(state: LoopState, reason: EndReason, detail: str) -> LoopState:
+    """The state with an end decided."""
+    return state.model_copy(update={"ending": End(reason=reason, detail=detail)})
+
+
+def has_calls_to_run(state: LoopState) -> bool:
+    """Whether the turn isn't over: it has calls, and not each has its result."""
+    return bool(state.pending.calls) and not state.pending.processed
+
+
+def must_settle_first(state: LoopState) -> bool:
+    """Whether the task would be done, but for operations whose outcome isn't known."""
+    claimed_done = state.ending is not None and state.ending.reason is EndReason.COMPLETED
+    return claimed_done and state.ledger.tally.unsettled > 0
+
+
+def aborted(state: LoopState) -> End:
+    """The end of a cancelled task."""
+    if has_calls_to_run(state):
+        return End(reason=EndReason.ABORTED_TOOLS, detail="cancelled while calls were run")
+    return End(reason=EndReason.ABORTED_MODEL, detail="cancelled")
+
+
+def decided_end(state: LoopState, now: float) -> End | None:
+    """The end that the state itself demands: one that was decided, or a limit that is reached."""
+    if state.ending is not None and not must_settle_first(state):
+        return state.ending
+    if seconds_left(state, now) <= 0:
+        return End(reason=EndReason.DEADLINE, detail=f"the task's {_limits(state).wall_seconds:g} seconds are over")
+    if has_calls_to_run(state) or state.ending is not None:
+        return None  # these limits stop the next model request, not the calls of the last one
+    if state.counters.turns >= _limits(state).turns:
+        return End(reason=EndReason.MAX_TURNS, detail=f"the limit of {_limits(state).turns} turns is reached")
+    if state.counters.requests >= _limits(state).requests:
+        return End(
+            reason=EndReason.MAX_REQUESTS, detail=f"the limit of {_limits(state).requests} model requests is reached"
+        )
+    return None
+
+
+def seconds_left(state: LoopState, now: float) -> float:
+    """Seconds until the task's deadline; zero or less once it has passed."""
+    return state.opened_at + _limits(state).wall_seconds - now
+
+
+def recheck_after(seconds: float, asked: int) -> timedelta:
+    """How long to wait before asking again: longer each time, up to an hour.
+
+    Args:
+        seconds: the first wait.
+        asked: how many times it was asked already.
+    """
+    return timedelta(seconds=min(MOST_RECHECK_SECONDS, seconds * 2 ** min(asked, 20)))
+
+
+def _limits(state: LoopState) -> Limits:
+    assert state.opened.limits is not None, "a task without faults has limits"
+    return state.opened.limits

@@ -1,0 +1,111 @@
+"""What people see of a task: status report, memo, the web page's details, and the line it ends with. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from temporalio.common import RawValue
+from temporalio.converter import PayloadConverter
+
+from settled.workflows.contract.ending import Status
+from settled.workflows.contract.loop import Counters, LoopState
+from settled.workflows.contract.operation import LedgerView, OperationView, Outcome, SettlementStep, Standing
+from settled.workflows.contract.result import StatusReport, TaskResult
+from settled.workflows.contract.turn import Proposal
+
+MOST_INPUT = 1_000_000
+"""Bytes of input that are passed on: a larger activity input would hang the task instead of failing it."""
+MOST_IN_MEMO = 10
+
+
+def fault_of_size(inputs: Sequence[Any], converter: PayloadConverter) -> str | None:
+    """The fault of an input that is too large to be looked at."""
+    size = sum(len(value.payload.data) for value in inputs if isinstance(value, RawValue))
+    rest = [value for value in inputs if not isinstance(value, RawValue)]
+    size += sum(len(payload.data) for payload in converter.to_payloads(rest))
+    if size <= MOST_INPUT:
+        return None
+    return f"input: {size:,} bytes; at most {MOST_INPUT:,} are taken, so put large material where a tool can read it"
+
+
+def waits_for(call: Proposal, outcome: Outcome) -> str:
+    """What a write waits for, in one line."""
+    key = call.intent.key[:12] if call.intent else ""
+    if outcome.blocked_by:
+        return f"{call.tool}: waits until operation {outcome.blocked_by[:12]} lets go of what both touch"
+    match outcome.standing:
+        case Standing.PERSON:
+            return f"{call.tool}: operation {key} may have happened; a person has to find out"
+        case Standing.SEND:
+            return f"{call.tool}: operation {key} is about to be sent"
+        case _:
+            return f"{call.tool}: operation {key} may have happened; it is being looked up"
+
+
+def waits_for_leftovers(state: LoopState) -> str:
+    """What a task waits for whose model is done."""
+    keys = ", ".join(f"{operation.tool} {operation.key[:12]}" for operation in state.ledger.unsettled)
+    return f"the outcome of {keys}"
+
+
+def report(state: LoopState | None, status: Status, waiting: Sequence[str], ended: TaskResult | None) -> StatusReport:
+    """The answer to the query `status`."""
+    if state is None:
+        return StatusReport(status=status, turn=1, counters=Counters())
+    return StatusReport(
+        status=status,
+        turn=state.counters.turns + (0 if ended else 1),
+        counters=state.counters,
+        waits_for=tuple(waiting) if ended is None else (),
+        ledger=LedgerView(tally=ended.tally) if ended else state.ledger,
+        last_text=state.last_text,
+        end_reason=ended.end_reason if ended else None,
+    )
+
+
+def operations(state: LoopState | None, ended: TaskResult | None) -> tuple[OperationView, ...]:
+    """The answer to the query `operations`."""
+    if ended is not None:
+        return ended.operations
+    return state.ledger.unsettled if state is not None else ()
+
+
+def memo(status: Status, ended: TaskResult | None) -> Mapping[str, Any]:
+    """What lists show, and what remains of a cancelled task, which has no result in Temporal."""
+    shown: dict[str, Any] = {"status": str(status)}
+    if ended is not None:
+        shown["end_reason"] = str(ended.end_reason)
+        shown["operations"] = [
+            f"{operation.tool} {operation.key[:12]} {operation.state}" for operation in ended.operations[:MOST_IN_MEMO]
+        ]
+        if len(ended.operations) > MOST_IN_MEMO:
+            shown["operations"].append(f"and {len(ended.operations) - MOST_IN_MEMO} more")
+    return shown
+
+
+def details(shown: StatusReport) -> str:
+    """The task in Markdown, for the web page."""
+    counters = shown.counters
+    lines = [
+        f"**{shown.status}** · turn {shown.turn} · {counters.requests} model requests · {counters.calls} calls",
+        *(f"- waits for {line}" for line in shown.waits_for),
+        *(f"- {operation.tool} `{operation.key[:12]}`: {operation.state}" for operation in shown.ledger.unsettled),
+    ]
+    if shown.last_text:
+        lines += ["", "> " + shown.last_text.replace("\n", "\n> ")]
+    return "\n".join(lines)
+
+
+def headline(result: TaskResult) -> str:
+    """How the task ended, in one line."""
+    detail = f": {result.detail}" if result.detail else ""
+    return f"{result.status} ({result.end_reason}){detail}"
+
+
+def settlement_details(step: SettlementStep) -> str:
+    """A settlement in Markdown, for the web page."""
+    if step.view is None:
+        return step.note
+    state = f"**{step.view.state}** · {step.view.tool} `{step.view.key[:12]}` · {step.view.sends} sends"
+    return f"{state}\n\n{step.note}" if step.settled else f"{state}\n\n{step.note}; looks again in {step.after:.0f} s"

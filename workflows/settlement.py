@@ -1,0 +1,55 @@
+"""The workflow that finds out what became of an operation, for as long as that takes. It never sends.
+
+It outlives the task: cancel, termination and continue-as-new of a task need no special care. All it knows stands in the
+ledger, so a new run starts where the old one ended.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from settled.workflows.contract import names
+    from settled.workflows.contract.operation import Question, SettlementStep
+
+from settled.workflows import asks, reporting
+
+
+@workflow.defn(name=names.SETTLEMENT)
+class Settlement:
+    """Settles one operation."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.last: SettlementStep | None = None
+
+    @workflow.run
+    async def run(self, question: Question) -> SettlementStep:
+        """Take steps until nothing is left to find out, and nobody asked since."""
+        while True:
+            seen = self.looks
+            self.last = step = await asks.settle(question)
+            workflow.set_current_details(reporting.settlement_details(step))
+            if step.settled and self.looks == seen:
+                return step
+            if workflow.info().is_continue_as_new_suggested():
+                workflow.continue_as_new(question)
+            # Never at once: a step that changes nothing must not spin.
+            await self.pause(seen, max(step.after, 0.01))
+
+    async def pause(self, seen: int, seconds: float) -> None:
+        """Wait until somebody asks to look, or the time is over."""
+        with suppress(TimeoutError):
+            await workflow.wait_condition(lambda: self.looks > seen, timeout=seconds)
+
+    @workflow.signal(name=names.SETTLEMENT_LOOK, description="Look now.")
+    def look(self) -> None:
+        """Take the next step now."""
+        self.looks += 1
+
+    @workflow.query(name="status", description="What the last step found, and what is waited for.")
+    def status(self) -> SettlementStep | None:
+        """The last step."""
+        return self.last

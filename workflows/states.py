@@ -1,0 +1,178 @@
+"""The operation's state machine, as one table.
+
+    claim      NONE ─CLAIMED▶ DISPATCHED ─SUCCEEDED▶ COMPLETED
+    answer     DISPATCHED ─DECLINED▶ REJECTED        ─NOT_SENT▶ NOT_EXECUTED      (no other attempt is out)
+    no answer  DISPATCHED ─UNCLEAR, EXPIRED, …_WHILE_OTHERS_OUT▶ UNKNOWN
+    lookup     UNKNOWN ─FOUND▶ COMPLETED  ─ABSENT_FINAL▶ NOT_EXECUTED  ─ABSENT_RESEND▶ RESENDABLE ─CLAIMED▶ DISPATCHED
+    give up    NONE ─WITHDRAWN▶ NOT_EXECUTED   NONE ─MISSED▶ UNKNOWN   RESENDABLE ─WITHDRAWN▶ UNKNOWN
+    people     UNKNOWN ─HANDED_TO_PERSON▶ NEEDS_HUMAN
+
+Outcomes are facts: a late success is taken in any state, a late "no" changes nothing. An event that has no entry raises
+`IllegalTransition` and changes nothing. Each generation of an operation walks through the table on its own.
+"""
+
+from __future__ import annotations
+
+from settled.workflows.contract.operation import Evidence, OperationState
+from settled.workflows.contract.values import OpenEnum
+from settled.workflows.errors import IllegalTransition
+
+NONE, DISPATCHED, COMPLETED = OperationState.NONE, OperationState.DISPATCHED, OperationState.COMPLETED
+REJECTED, UNKNOWN, RESENDABLE = OperationState.REJECTED, OperationState.UNKNOWN, OperationState.RESENDABLE
+NEEDS_HUMAN, NOT_EXECUTED = OperationState.NEEDS_HUMAN, OperationState.NOT_EXECUTED
+
+
+class Event(OpenEnum):
+    """What can happen to an operation; the kinds of its journal's rows."""
+
+    CLAIMED = "claimed"
+    """A permit was spent: an attempt may send from now to its deadline."""
+    SUCCEEDED = "succeeded"
+    """An attempt came back with success."""
+    DECLINED = "declined"
+    """The current attempt was declined, and every other attempt was answered "no"."""
+    DECLINED_WHILE_OTHERS_OUT = "declined_while_others_out"
+    """The current attempt was declined; another one may still land. A "no" speaks for its own attempt only."""
+    NOT_SENT = "not_sent"
+    """The current attempt sent nothing, and every other attempt was answered "no"."""
+    NOT_SENT_WHILE_OTHERS_OUT = "not_sent_while_others_out"
+    """The current attempt sent nothing; another one may still land."""
+    LATE_NO = "late_no"
+    """An attempt was declined or sent nothing after its operation had gone on: its answer, and nothing else."""
+    UNCLEAR = "unclear"
+    """An attempt ended without an answer."""
+    EXPIRED = "expired"
+    """The attempt's deadline passed and nobody reported."""
+    MISSED = "missed"
+    """A dispatch ended without a trace: its permit is void, and it is looked up."""
+    WITHDRAWN = "withdrawn"
+    """A task gave up before its permit was spent: the permit is void."""
+    FOUND = "found"
+    """A lookup found the effect, under our key and with our request."""
+    ABSENT_FINAL = "absent_final"
+    """A lookup said absent when no attempt could land any more."""
+    ABSENT_RESEND = "absent_resend"
+    """A lookup said absent, and a resend is safe: the next permit is issued."""
+    ABSENT_SO_FAR = "absent_so_far"
+    """A lookup said absent, but an attempt may still land: look again."""
+    IN_FLUX = "in_flux"
+    """A lookup said that the request is still being worked on: look again."""
+    LOOKUP_FAILED = "lookup_failed"
+    """A lookup did not end in an answer: look again."""
+    NOTHING_OUT = "nothing_out"
+    """The tool has no lookup, but every attempt was answered "no"."""
+    HANDED_TO_PERSON = "handed_to_person"
+    """No lookup, several records, another request, or patience spent: only a person can say."""
+    ALARM = "alarm"
+    """A fact contradicts what was settled: there may be two effects."""
+
+
+TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
+    NONE: {
+        Event.CLAIMED: DISPATCHED,
+        Event.MISSED: UNKNOWN,
+        Event.WITHDRAWN: NOT_EXECUTED,
+    },
+    DISPATCHED: {
+        Event.SUCCEEDED: COMPLETED,
+        Event.DECLINED: REJECTED,
+        Event.DECLINED_WHILE_OTHERS_OUT: UNKNOWN,
+        Event.NOT_SENT: NOT_EXECUTED,
+        Event.NOT_SENT_WHILE_OTHERS_OUT: UNKNOWN,
+        Event.UNCLEAR: UNKNOWN,
+        Event.EXPIRED: UNKNOWN,
+        Event.LATE_NO: DISPATCHED,
+    },
+    UNKNOWN: {
+        Event.SUCCEEDED: COMPLETED,
+        Event.DECLINED: REJECTED,
+        Event.DECLINED_WHILE_OTHERS_OUT: UNKNOWN,
+        Event.NOT_SENT: NOT_EXECUTED,
+        Event.NOT_SENT_WHILE_OTHERS_OUT: UNKNOWN,
+        Event.UNCLEAR: UNKNOWN,
+        Event.LATE_NO: UNKNOWN,
+        Event.FOUND: COMPLETED,
+        Event.ABSENT_FINAL: NOT_EXECUTED,
+        Event.ABSENT_RESEND: RESENDABLE,
+        Event.ABSENT_SO_FAR: UNKNOWN,
+        Event.IN_FLUX: UNKNOWN,
+        Event.NOTHING_OUT: NOT_EXECUTED,
+        Event.LOOKUP_FAILED: UNKNOWN,
+        Event.HANDED_TO_PERSON: NEEDS_HUMAN,
+    },
+    RESENDABLE: {
+        Event.CLAIMED: DISPATCHED,
+        Event.SUCCEEDED: COMPLETED,
+        Event.LATE_NO: RESENDABLE,
+        Event.UNCLEAR: RESENDABLE,
+        Event.WITHDRAWN: UNKNOWN,
+    },
+    NEEDS_HUMAN: {
+        Event.SUCCEEDED: COMPLETED,
+        Event.LATE_NO: NEEDS_HUMAN,
+        Event.UNCLEAR: NEEDS_HUMAN,
+    },
+    COMPLETED: {
+        Event.SUCCEEDED: COMPLETED,
+        Event.LATE_NO: COMPLETED,
+        Event.UNCLEAR: COMPLETED,
+        Event.ALARM: COMPLETED,
+    },
+    REJECTED: {
+        Event.SUCCEEDED: COMPLETED,
+        Event.LATE_NO: REJECTED,
+        Event.UNCLEAR: REJECTED,
+        Event.ALARM: REJECTED,
+    },
+    NOT_EXECUTED: {
+        Event.SUCCEEDED: COMPLETED,
+        Event.LATE_NO: NOT_EXECUTED,
+        Event.UNCLEAR: NOT_EXECUTED,
+        Event.ALARM: NOT_EXECUTED,
+    },
+}
+
+EVIDENCE: dict[Event, Evidence] = {
+    Event.CLAIMED: Evidence.CLAIM,
+    Event.SUCCEEDED: Evidence.ANSWER,
+    Event.DECLINED: Evidence.ANSWER,
+    Event.DECLINED_WHILE_OTHERS_OUT: Evidence.ANSWER,
+    Event.NOT_SENT: Evidence.ANSWER,
+    Event.NOT_SENT_WHILE_OTHERS_OUT: Evidence.ANSWER,
+    Event.UNCLEAR: Evidence.NO_ANSWER,
+    Event.EXPIRED: Evidence.NO_ANSWER,
+    Event.MISSED: Evidence.NO_ANSWER,
+    Event.WITHDRAWN: Evidence.WITHDRAWAL,
+    Event.FOUND: Evidence.LOOKUP,
+    Event.ABSENT_FINAL: Evidence.LOOKUP,
+    Event.ABSENT_RESEND: Evidence.LOOKUP,
+    Event.ABSENT_SO_FAR: Evidence.LOOKUP,
+    Event.IN_FLUX: Evidence.LOOKUP,
+    Event.LOOKUP_FAILED: Evidence.LOOKUP,
+    Event.NOTHING_OUT: Evidence.ANSWER,
+    Event.HANDED_TO_PERSON: Evidence.LOOKUP,
+}
+"""What a change of state by this event rests on."""
+
+ANSWERED_NO = frozenset(
+    {
+        Event.DECLINED,
+        Event.DECLINED_WHILE_OTHERS_OUT,
+        Event.NOT_SENT,
+        Event.NOT_SENT_WHILE_OTHERS_OUT,
+        Event.LATE_NO,
+    }
+)
+"""The events that say of their own attempt that it has no effect."""
+
+
+def after(state: OperationState, event: Event) -> OperationState:
+    """The state after the event.
+
+    Raises:
+        IllegalTransition: the table has no such arrow.
+    """
+    try:
+        return TRANSITIONS[state][event]
+    except KeyError:
+        raise IllegalTransition(f"an operation that is {state} can't take '{event}'") from None
