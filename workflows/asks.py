@@ -124,7 +124,10 @@ async def reconcile(order: Order) -> Outcome:
 async def review() -> LedgerView:
     """Ask how the task's operations stand, with a settlement at work on each that isn't settled."""
     view: LedgerView = await workflow.execute_activity(
-        names.REVIEW, result_type=LedgerView, start_to_close_timeout=STORE_TIMEOUT, retry_policy=STORE_RETRIES
+        names.REVIEW,
+        result_type=LedgerView,
+        start_to_close_timeout=STORE_TIMEOUT,
+        retry_policy=STORE_RETRIES,
     )
     return view
 

@@ -16,7 +16,8 @@ POST /v1/messages → a message, or its events if `stream` is true. POST /v1/mes
 GET /requests → `{"count": n, "received": n, "refusals": [TEXT]}`. GET /healthz.
 
 Scripts are described in `messages_script`, what is refused in `messages_rules`. Errors have the API's form; two are our
-own, `script_exhausted` and `script_error`. They are 400s, because a client gives up on a 400 at once.
+own, `script_exhausted` and `script_error`. They are 400s, because a client gives up on a 400 at once. The server keeps
+every request that it accepts: it is made for tests and demos, not to run for months.
 """
 
 import argparse
@@ -167,6 +168,8 @@ class MessagesServer:
         self._note_change()
         try:
             step = await self._next(body)
+            if type(step) not in SENDERS:
+                raise Refused(400, f"the script answered {step!r}, which is not a step", "script_error")
             await asyncio.sleep(step.delay)
             if step.hold:
                 await step.hold.wait()
@@ -203,12 +206,9 @@ class MessagesServer:
             return self._script.steps[self._played[key] - 1]
         try:
             made = self._script(body)
-            step = await made if isawaitable(made) else made
+            return await made if isawaitable(made) else made
         except Exception as error:
             raise Refused(400, f"the script raised {error!r}", "script_error") from error
-        if type(step) not in SENDERS:
-            raise Refused(400, f"the script answered {step!r}, which is not a step", "script_error")
-        return step
 
     async def _count_tokens(self, request: web.Request) -> web.Response:
         body = await self._read(request, counting=True)

@@ -797,8 +797,10 @@ async def test_a_function_answers_with_what_it_makes_of_the_request(client: Asyn
             assert (await ask(server, client))["content"] == [text(said)]
 
 
-@pytest.mark.parametrize(("made", "said"), [(lambda _: 1 / 0, "ZeroDivisionError"), (lambda _: "Hi", "not a step")])
-async def test_a_function_that_fails_is_a_400_that_nobody_retries(client: AsyncAnthropic, made: Any, said: str) -> None:
+@pytest.mark.parametrize(
+    ("made", "said"), [(lambda _: 1 / 0, "ZeroDivisionError"), (lambda _: "Hi", "not a step"), ([5], "not a step")]
+)
+async def test_a_script_that_fails_is_a_400_that_nobody_retries(client: AsyncAnthropic, made: Any, said: str) -> None:
     async with MessagesServer(made) as server:
         with pytest.raises(anthropic.BadRequestError, match=said) as caught:
             await ask(server, client)
