@@ -21,7 +21,8 @@ Clock = Callable[[AsyncConnection], Awaitable[float]]
 
 STORE_CLOCKS = {
     # Not now(): that is the start of the transaction, and a writer may have waited since.
-    "sqlite": "SELECT unixepoch('subsec')",
+    # By the Julian day, since unixepoch('subsec') needs an SQLite newer than many a Python's.
+    "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
     "postgresql": "SELECT extract(epoch FROM clock_timestamp())::double precision",
 }
 BUSY_SECONDS = 30

@@ -14,7 +14,9 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    # Values only: building the models anew for each run would cost more than the run. The logic stays in the sandbox.
+    # Built anew in the sandbox, the models would cost more than the run, and be other classes than the converter's. What
+    # the sandbox would catch in these modules is kept out of them by the tests: they can't import a clock or any I/O.
+    from settled.workflows import asks, loop, reporting
     from settled.workflows.contract import names
     from settled.workflows.contract.calls import CallResult
     from settled.workflows.contract.ending import Status
@@ -22,8 +24,6 @@ with workflow.unsafe.imports_passed_through():
     from settled.workflows.contract.operation import OperationView, Order, Outcome, Standing
     from settled.workflows.contract.result import StatusReport, TaskResult
     from settled.workflows.contract.turn import Effect, End, Proposal
-
-from settled.workflows import asks, loop, reporting
 
 
 @workflow.defn(name=names.AGENT_TASK)

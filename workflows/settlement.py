@@ -11,10 +11,10 @@ from contextlib import suppress
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
+    # As in `agent_task`.
+    from settled.workflows import asks, reporting
     from settled.workflows.contract import names
     from settled.workflows.contract.operation import Question, SettlementStep
-
-from settled.workflows import asks, reporting
 
 
 @workflow.defn(name=names.SETTLEMENT)

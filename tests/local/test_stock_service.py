@@ -14,7 +14,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from settled.local.stock_service import FaultName, StockService
+from settled.local.stock_faults import FaultName
+from settled.local.stock_service import StockService
 
 ORDER = {"order": "O-1", "sku": "A1", "quantity": 2}
 PATIENCE = 10.0  # seconds until a wait counts as a failure; nothing passes because time went by

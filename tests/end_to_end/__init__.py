@@ -1,0 +1,1 @@
+"""Whole tasks on a real server."""
