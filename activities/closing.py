@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from settled.activities.acceptance import Acceptance, verdict_of
 from settled.activities.admission import Grants
+from settled.activities.calls import proposed_calls
 from settled.activities.composing import answer_calls
 from settled.activities.ledger import WaitsFor
 from settled.activities.presenting import standing_text
@@ -58,8 +59,9 @@ class ClosingActivities:
         if record is None:
             raise ApplicationError(f"task {task} was never opened", non_retryable=True)
         state = ending.state
-        fillers = [await self._filler(call, task) for call in state.pending.open_calls()]
-        results = sorted([*state.pending.results, *fillers], key=lambda result: result.slot)
+        results = list(state.pending.results)
+        results += [await self._filler(call, task) for call in state.pending.open_calls()]
+        results += await self._never_admitted(state.head, {result.slot for result in results})
         head = await answer_calls(self.stores, state.head, results)
         await self._stop_waiting(task)
         reason, detail, verdict, findings = await self._judge(ending, record)
@@ -70,7 +72,7 @@ class ClosingActivities:
             detail=detail,
             verdict=verdict,
             findings=findings,
-            final_text=await self._final_text(head),
+            final_text=await self._final_text(state.head),
             operations=tuple(await self.stores.ledger.of_task(task)),
             tally=view.tally,
             counters=state.counters,
@@ -78,13 +80,20 @@ class ClosingActivities:
             head=head,
         )
 
+    async def _never_admitted(self, head: str, answered: set[int]) -> list[CallResult]:
+        """The results of calls in a response that was not to be run: cut off, refused, malformed."""
+        node = await self.stores.transcripts.node(head)
+        calls = proposed_calls(node.content) if node.role is Role.ASSISTANT else []
+        return [await self._not_run(call.slot) for call in calls if call.slot not in answered]
+
+    async def _not_run(self, slot: int) -> CallResult:
+        content = await self.stores.artifacts.put(standing_text(None)[1])
+        return CallResult(slot=slot, error=ErrorKind.NOT_EXECUTED, content=content)
+
     async def _filler(self, call: Proposal, task: str) -> CallResult:
         """The result of a call that has none: what the ledger knows of it, or that it was never run."""
         if call.intent is None:
-            text = standing_text(None)[1]
-            return CallResult(
-                slot=call.slot, error=ErrorKind.NOT_EXECUTED, content=await self.stores.artifacts.put(text)
-            )
+            return await self._not_run(call.slot)
         operation = await withdraw(self.stores, activity.client(), call.intent, call.tool, task)
         kind: ErrorKind | None
         kind, text = standing_text(operation)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -28,8 +30,8 @@ from settled.local.messages_server import MessagesServer
 from settled.local.stock_service import StockService
 from settled.worker.settings import Settings
 from settled.worker.wiring import Parts, make_worker, parts
-from settled.workflows.contract.names import AGENT_TASK, TASK_NOT_SUCCEEDED
-from settled.workflows.contract.operation import OperationView
+from settled.workflows.contract.names import AGENT_TASK, TASK_NOT_SUCCEEDED, settlement_id
+from settled.workflows.contract.operation import OperationView, SettlementStep
 from settled.workflows.contract.result import StatusReport, TaskResult
 from settled.workflows.converter import data_converter
 
@@ -89,6 +91,10 @@ class Desk:
         """Start a task and wait for its result, whether it is returned or in a failure's details."""
         return await result_of(await self.start(request, task, **options))
 
+    async def result(self, handle: WorkflowHandle[Any, TaskResult]) -> TaskResult:
+        """The result of a task, whether it is returned or in a failure's details."""
+        return await result_of(handle)
+
     async def arm(self, fault: str, **options: Any) -> None:
         """Arm a fault of the stock service."""
         response = await self.http.post(f"{self.stock.url}/faults", json={"fault": fault, **options})
@@ -104,6 +110,18 @@ class Desk:
         """How many requests the stock service received."""
         counts: dict[str, Any] = (await self.http.get(f"{self.stock.url}/requests")).raise_for_status().json()
         return counts
+
+    async def settlement(self, operation: OperationView) -> WorkflowHandle[Any, SettlementStep]:
+        """The settlement of an operation."""
+        return self.client.get_workflow_handle(settlement_id(operation.key), result_type=SettlementStep)
+
+    async def record(self, name: str, handle: WorkflowHandle[Any, Any], **which: Any) -> None:
+        """Keep the history for the replay tests, where that is asked for (`make histories`)."""
+        folder = os.environ.get("RECORD_HISTORIES")
+        if folder:
+            history = await handle.fetch_history(**which)
+            text = json.dumps(json.loads(history.to_json()), indent=1, sort_keys=True)
+            await asyncio.to_thread((Path(folder) / f"{name}.json").write_text, text + "\n")
 
     async def journal(self, operation: OperationView) -> list[str]:
         """The events of an operation's journal."""
@@ -130,6 +148,18 @@ async def result_of(handle: WorkflowHandle[Any, TaskResult]) -> TaskResult:
 async def status_of(handle: WorkflowHandle[Any, TaskResult]) -> StatusReport:
     """The answer to the query `status`."""
     return await handle.query("status", result_type=StatusReport)
+
+
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20.0) -> Any:
+    """Ask again and again until the answer is true; returns it.
+
+    Raises:
+        TimeoutError: it doesn't become true in time.
+    """
+    async with asyncio.timeout(seconds):
+        while not (answer := await condition()):  # noqa: ASYNC110  # it happens in another process: no event tells
+            await asyncio.sleep(0.02)
+        return answer
 
 
 def reserve(quantity: int = 2, order: str = "1001", sku: str = "A1", **more: Any) -> dict[str, Any]:

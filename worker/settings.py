@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     """How long one attempt of a model request may take."""
     model_attempts: Annotated[int, Field(gt=0)] = 6
     """Attempts of one model request."""
+    read_attempts: Annotated[int, Field(gt=0)] = 4
+    """Attempts of one read."""
     recheck_seconds: Seconds = 60.0
     """How long a waiting call waits before it asks the ledger by itself."""
     cut_events: Annotated[int, Field(ge=50, le=40_000)] = 8_000
@@ -58,6 +60,7 @@ class Settings(BaseSettings):
         return Conduct(
             model_seconds=self.model_seconds,
             model_attempts=self.model_attempts,
+            read_attempts=self.read_attempts,
             recheck_seconds=self.recheck_seconds,
             cut_events=self.cut_events,
         )

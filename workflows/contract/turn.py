@@ -57,6 +57,7 @@ class RunBatches(Value):
     """Run the calls, batch after batch; the calls of one batch run together."""
 
     do: Literal["run_batches"] = "run_batches"
+    """The command's name."""
     calls: tuple[Proposal, ...] = ()
     """Every call of the response, in its order."""
     batches: tuple[tuple[int, ...], ...] = ()
@@ -67,12 +68,14 @@ class Resend(Value):
     """Send the transcript again as it stands (the provider paused its turn)."""
 
     do: Literal["resend"] = "resend"
+    """The command's name."""
 
 
 class End(Value):
     """Go to acceptance and end."""
 
     do: Literal["end"] = "end"
+    """The command's name."""
     reason: EndReason = EndReason.COMPLETED
     """Why the loop ended."""
     detail: str = ""

@@ -1,0 +1,366 @@
+"""The loop's decisions, as functions from one state to the next. Nothing here runs."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from settled.workflows import loop
+from settled.workflows.contract.calls import CallResult, ErrorKind
+from settled.workflows.contract.ending import EndReason
+from settled.workflows.contract.loop import Counters, LoopState, Pending
+from settled.workflows.contract.operation import LedgerView, OperationState, OperationView, Tally
+from settled.workflows.contract.task import Conduct, Limits, OnNeedsHuman, Opened
+from settled.workflows.contract.turn import Ask, End, Proposal, Resend, RunBatches, Turn, Usage
+
+D1, D2 = "1" * 64, "2" * 64
+LIMITS = Limits(turns=3, requests=5, wall_seconds=100.0)
+OPENED = Opened(head=D1, limits=LIMITS, conduct=Conduct(model_attempts=6))
+START = 1000.0
+
+
+def state(**changes: Any) -> LoopState:
+    return loop.first_state(OPENED, START).model_copy(update=changes)
+
+
+def counted(turns: int = 0, requests: int = 0, attempts: int = 0, calls: int = 0) -> Counters:
+    return Counters(turns=turns, requests=requests, attempts=attempts, calls=calls)
+
+
+def calls(count: int, answered: Sequence[int] = ()) -> tuple[Proposal, ...]:
+    return tuple(
+        Proposal(
+            slot=slot,
+            call_id=f"call_{slot}",
+            tool="look_up",
+            answer=CallResult(slot=slot, error=ErrorKind.UNKNOWN_TOOL) if slot in answered else None,
+        )
+        for slot in range(count)
+    )
+
+
+def turn(command: RunBatches | Resend | End, **more: Any) -> Turn:
+    return Turn(head=D2, next=command, **more)
+
+
+def running(count: int, **changes: Any) -> LoopState:
+    """A state whose last response holds this many calls, none of which was run."""
+    return state(pending=Pending(calls=calls(count), batches=(tuple(range(count)),)), **changes)
+
+
+def ledger(*states: OperationState, unsettled: int | None = None) -> LedgerView:
+    views = tuple(OperationView(key=D1, tool="reserve", state=state) for state in states)
+    count = len(views) if unsettled is None else unsettled
+    return LedgerView(tally=Tally(operations=5, unsettled=count), unsettled=views)
+
+
+RESULTS = {slot: CallResult(slot=slot, note=f"result {slot}") for slot in range(9)}
+
+
+# Opening and asking
+
+
+def test_a_task_begins_at_the_head_that_opening_recorded() -> None:
+    assert loop.first_state(OPENED, START) == LoopState(opened_at=START, opened=OPENED, head=D1)
+
+
+def test_the_next_request_takes_the_results_and_the_resends_along() -> None:
+    results = (RESULTS[0], RESULTS[1])
+    asked = loop.question(state(head=D2, pending=Pending(calls=calls(2), results=results), resends=3))
+    assert asked == Ask(head=D2, results=results, resends=3)
+
+
+# R11: the four counters
+
+
+def test_r11_a_response_with_calls_counts_request_attempts_and_calls_but_no_turn_yet() -> None:
+    after = loop.after_turn(
+        state(counters=counted(turns=2, requests=3, attempts=4, calls=5)),
+        turn(RunBatches(calls=calls(2), batches=((0, 1),)), attempts=3),
+    )
+    assert after.counters == counted(turns=2, requests=4, attempts=7, calls=7)
+
+
+def test_r11_a_turn_is_counted_when_the_last_of_its_calls_is_answered() -> None:
+    before = running(3, counters=counted(turns=1))
+    part = loop.after_calls(before, {0: RESULTS[0], 2: RESULTS[2]}, handed_over={1})
+    assert (part.counters.turns, part.pending.processed) == (1, False)
+    whole = loop.after_calls(part, {1: RESULTS[1]}, handed_over=())
+    assert (whole.counters.turns, whole.pending.processed) == (2, True)
+
+
+@pytest.mark.parametrize("command", [Resend(), End(reason=EndReason.COMPLETED)])
+def test_r11_a_response_without_calls_counts_no_turn(command: Resend | End) -> None:
+    after = loop.after_turn(state(), turn(command, attempts=2))
+    assert after.counters == counted(requests=1, attempts=2)
+
+
+def test_r11_a_request_that_failed_for_good_counts_with_all_its_attempts() -> None:
+    after = loop.after_model_failure(state(counters=counted(requests=1, attempts=1)), "Overloaded (request req_1)")
+    assert after.counters == counted(requests=2, attempts=7)
+    assert after.ending == End(reason=EndReason.MODEL_ERROR, detail="Overloaded (request req_1)")
+
+
+def test_a_response_moves_the_head_adds_its_usage_and_replaces_the_ledger() -> None:
+    before = state(usage=Usage(input_tokens=1, output_tokens=2), ledger=ledger(OperationState.UNKNOWN), last_text="old")
+    now = ledger(OperationState.DISPATCHED, OperationState.UNKNOWN)
+    after = loop.after_turn(
+        before, turn(Resend(), usage=Usage(input_tokens=10, cache_read_tokens=5), ledger=now, preview="new")
+    )
+    assert (after.head, after.ledger, after.last_text) == (D2, now, "new")
+    assert after.usage == Usage(input_tokens=11, output_tokens=2, cache_read_tokens=5)
+
+
+def test_a_response_without_words_leaves_the_last_ones_standing() -> None:
+    assert loop.after_turn(state(last_text="old"), turn(Resend())).last_text == "old"
+
+
+# The closed set of commands
+
+
+def test_calls_that_admission_answered_have_their_results_at_once() -> None:
+    after = loop.after_turn(state(resends=2), turn(RunBatches(calls=calls(3, answered=[1]), batches=((0, 2),))))
+    assert after.pending.calls == calls(3, answered=[1])
+    assert after.pending.batches == ((0, 2),)
+    assert after.pending.results == (CallResult(slot=1, error=ErrorKind.UNKNOWN_TOOL),)
+    assert (after.resends, after.ending, after.pending.processed) == (0, None, False)
+    assert [call.slot for call in after.pending.open_calls()] == [0, 2]
+
+
+def test_a_turn_whose_calls_were_all_refused_is_processed_before_it_counts() -> None:
+    """R23: nothing is dispatched, and the turn is a turn all the same."""
+    after = loop.after_turn(state(), turn(RunBatches(calls=calls(2, answered=[0, 1]))))
+    assert loop.has_calls_to_run(after)
+    done = loop.after_calls(after, {}, ())
+    assert (done.counters.turns, loop.has_calls_to_run(done)) == (1, False)
+    assert [result.slot for result in done.pending.results] == [0, 1]
+
+
+def test_resends_are_counted_in_a_row_and_forgotten_after() -> None:
+    once = loop.after_turn(running(1), turn(Resend()))
+    twice = loop.after_turn(once, turn(Resend()))
+    assert (once.resends, twice.resends, once.ending) == (1, 2, None)
+    assert once.pending == Pending(), "the results that went along are not sent twice"
+    assert loop.after_turn(twice, turn(RunBatches(calls=calls(1)))).resends == 0
+    assert loop.after_turn(twice, turn(End())).resends == 0
+
+
+def test_an_end_is_taken_over_as_it_is() -> None:
+    end = End(reason=EndReason.REFUSED, detail="it refused")
+    after = loop.after_turn(running(2), turn(end))
+    assert after.ending == end
+    assert after.pending == Pending()
+
+
+def test_an_unknown_command_is_not_carried_out() -> None:
+    """R106: the workflow task fails, and the task waits for a worker that knows the command."""
+
+    class Compact(End):
+        pass
+
+    class Ponder:
+        pass
+
+    unheard_of = turn(Resend()).model_copy(update={"next": Ponder()})
+    with pytest.raises(loop.UnknownCommand, match="Ponder"):
+        loop.after_turn(state(), unheard_of)
+    assert not issubclass(loop.UnknownCommand, AssertionError)
+
+
+# The results of calls
+
+
+def test_r27_results_pair_by_slot_and_stand_in_the_order_of_the_calls() -> None:
+    after = loop.after_calls(running(3), {2: RESULTS[2], 0: RESULTS[0], 1: RESULTS[1]}, ())
+    assert after.pending.results == (RESULTS[0], RESULTS[1], RESULTS[2])
+
+
+def test_what_was_handed_over_stays_so_until_it_has_its_result() -> None:
+    part = loop.after_calls(running(4), {0: RESULTS[0]}, handed_over=[3, 1, 0])
+    assert part.pending.handed_over == (1, 3), "what has its result no longer waits"
+    assert loop.after_calls(part, {3: RESULTS[3]}, [1, 3]).pending.handed_over == (1,)
+
+
+def test_results_that_were_there_stay() -> None:
+    part = loop.after_calls(running(2), {1: RESULTS[1]}, ())
+    assert loop.after_calls(part, {0: RESULTS[0]}, ()).pending.results == (RESULTS[0], RESULTS[1])
+
+
+@pytest.mark.parametrize(
+    ("pending", "to_run"),
+    [
+        (Pending(), False),
+        (Pending(calls=calls(1)), True),
+        (Pending(calls=calls(1), results=(RESULTS[0],)), True),
+        (Pending(calls=calls(1), results=(RESULTS[0],), processed=True), False),
+    ],
+    ids=["no calls", "open", "answered", "processed"],
+)
+def test_there_are_calls_to_run_until_the_turn_is_processed(pending: Pending, to_run: bool) -> None:
+    assert loop.has_calls_to_run(state(pending=pending)) is to_run
+
+
+# R50, R52: budgets
+
+
+def test_a_task_within_its_limits_goes_on() -> None:
+    assert loop.decided_end(state(counters=counted(turns=2, requests=4)), START + 99.9) is None
+
+
+@pytest.mark.parametrize("turns", [3, 4])
+def test_r52_the_limit_of_turns_ends_the_task_before_the_next_request(turns: int) -> None:
+    end = loop.decided_end(state(counters=counted(turns=turns)), START)
+    assert end == End(reason=EndReason.MAX_TURNS, detail="the limit of 3 turns is reached")
+
+
+@pytest.mark.parametrize("requests", [5, 6])
+def test_r52_the_limit_of_requests_ends_the_task_before_the_next_request(requests: int) -> None:
+    end = loop.decided_end(state(counters=counted(requests=requests)), START)
+    assert end == End(reason=EndReason.MAX_REQUESTS, detail="the limit of 5 model requests is reached")
+
+
+def test_r50_with_one_turn_allowed_the_proposed_tools_still_run() -> None:
+    """R50, from one state to the next: response, calls, then the end before the second request."""
+    opened = OPENED.model_copy(update={"limits": Limits(turns=1, requests=1, wall_seconds=100.0)})
+    first = loop.first_state(opened, START)
+    assert loop.decided_end(first, START) is None
+    asked = loop.after_turn(first, turn(RunBatches(calls=calls(1), batches=((0,),))))
+    assert loop.decided_end(asked, START) is None, "the calls of the one turn are still to be run"
+    done = loop.after_calls(asked, {0: RESULTS[0]}, ())
+    end = loop.decided_end(done, START)
+    assert end is not None
+    assert end.reason is EndReason.MAX_TURNS
+    assert done.pending.results == (RESULTS[0],), "the records are kept"
+
+
+@pytest.mark.parametrize("at", [START + 100.0, START + 1000.0])
+@pytest.mark.parametrize("count", [0, 2])
+def test_r52_the_deadline_ends_the_task_even_while_calls_run(at: float, count: int) -> None:
+    end = loop.decided_end(running(count), at)
+    assert end == End(reason=EndReason.DEADLINE, detail="the task's 100 seconds are over")
+
+
+def test_the_time_that_is_left_counts_from_the_start_of_the_task() -> None:
+    assert loop.seconds_left(state(), START) == 100.0
+    assert loop.seconds_left(state(), START + 30.5) == 69.5
+    assert loop.seconds_left(state(), START + 101.0) == -1.0
+
+
+def test_a_decided_end_comes_before_any_limit() -> None:
+    """What the model did is the reason, even where a limit is reached by the same response."""
+    spent = counted(turns=9, requests=9)
+    end = End(reason=EndReason.REFUSED, detail="it refused")
+    assert loop.decided_end(state(counters=spent, ending=end), START + 999.0) == end
+    assert loop.decided_end(state(counters=spent, ending=End()), START + 999.0) == End()
+
+
+# R74: what the model doesn't remember
+
+
+def test_r74_a_claim_to_be_done_waits_for_what_is_unsettled() -> None:
+    """R74: an unsettled operation blocks the end `completed`; limits of turns and requests don't matter any more."""
+    waiting = state(ending=End(), ledger=ledger(OperationState.UNKNOWN), counters=counted(turns=9, requests=9))
+    assert loop.must_settle_first(waiting)
+    assert loop.decided_end(waiting, START) is None
+    settled = waiting.model_copy(update={"ledger": ledger()})
+    assert not loop.must_settle_first(settled)
+    assert loop.decided_end(settled, START) == End()
+
+
+def test_r74_waiting_for_what_is_unsettled_ends_at_the_deadline() -> None:
+    end = loop.decided_end(state(ending=End(), ledger=ledger(OperationState.UNKNOWN)), START + 100.0)
+    assert end is not None
+    assert end.reason is EndReason.DEADLINE
+
+
+def test_r74_what_is_unsettled_counts_even_where_it_is_not_listed() -> None:
+    """The list is bounded; the tally isn't."""
+    assert loop.must_settle_first(state(ending=End(), ledger=ledger(unsettled=1)))
+
+
+@pytest.mark.parametrize("reason", [reason for reason in EndReason if reason is not EndReason.COMPLETED], ids=str)
+def test_only_a_claim_to_be_done_waits(reason: EndReason) -> None:
+    end = End(reason=reason)
+    stopped = state(ending=end, ledger=ledger(OperationState.UNKNOWN))
+    assert not loop.must_settle_first(stopped)
+    assert loop.decided_end(stopped, START) == end
+
+
+def test_an_unfinished_task_does_not_wait() -> None:
+    assert not loop.must_settle_first(state(ledger=ledger(OperationState.UNKNOWN)))
+
+
+# Operations that only a person can settle
+
+FOR_PEOPLE = ledger(OperationState.UNKNOWN, OperationState.NEEDS_HUMAN)
+
+
+def opened_to(what: OnNeedsHuman) -> Opened:
+    return OPENED.model_copy(update={"conduct": Conduct(on_needs_human=what)})
+
+
+def test_a_task_ends_where_only_a_person_can_help_if_it_is_opened_so() -> None:
+    after = loop.with_ledger(state(opened=opened_to(OnNeedsHuman.END)), FOR_PEOPLE)
+    assert after.ledger == FOR_PEOPLE
+    assert after.ending == End(
+        reason=EndReason.UNRESOLVED_OPERATION,
+        detail=f"operation {D1[:12]} (reserve) can only be settled by a person",
+    )
+
+
+def test_a_claim_to_be_done_gives_way_to_an_operation_for_people() -> None:
+    after = loop.with_ledger(state(opened=opened_to(OnNeedsHuman.END), ending=End()), FOR_PEOPLE)
+    assert after.ending is not None
+    assert after.ending.reason is EndReason.UNRESOLVED_OPERATION
+
+
+@pytest.mark.parametrize("what", [OnNeedsHuman.WAIT, OnNeedsHuman("ring_the_bell")], ids=str)
+def test_a_task_waits_for_people_otherwise(what: OnNeedsHuman) -> None:
+    after = loop.with_ledger(state(opened=opened_to(what)), FOR_PEOPLE)
+    assert (after.ledger, after.ending) == (FOR_PEOPLE, None)
+
+
+@pytest.mark.parametrize("operation", [item for item in OperationState if item is not OperationState.NEEDS_HUMAN])
+def test_no_other_state_ends_a_task(operation: OperationState) -> None:
+    assert loop.with_ledger(state(opened=opened_to(OnNeedsHuman.END)), ledger(operation)).ending is None
+
+
+def test_a_ledger_that_gave_no_answer_changes_nothing() -> None:
+    before = state(ledger=ledger(OperationState.UNKNOWN))
+    assert loop.with_ledger(before, None) == before
+
+
+# Cancelling and waiting
+
+
+def test_a_task_cancelled_while_calls_are_open_was_aborted_in_its_tools() -> None:
+    assert loop.aborted(running(1)).reason is EndReason.ABORTED_TOOLS
+
+
+@pytest.mark.parametrize(
+    "pending",
+    [Pending(), Pending(calls=calls(1), results=(RESULTS[0],), processed=True)],
+    ids=["no calls", "all answered"],
+)
+def test_a_task_cancelled_otherwise_was_aborted_in_its_model_request(pending: Pending) -> None:
+    assert loop.aborted(state(pending=pending)).reason is EndReason.ABORTED_MODEL
+
+
+@pytest.mark.parametrize(
+    ("seconds", "asked", "wait"),
+    [(60, 0, 60), (60, 1, 120), (60, 5, 1920), (60, 6, 3600), (60, 10**9, 3600), (0.5, 1, 1.0), (7200, 0, 3600)],
+)
+def test_the_wait_before_asking_again_doubles_up_to_an_hour(seconds: float, asked: int, wait: float) -> None:
+    assert loop.recheck_after(seconds, asked) == timedelta(seconds=wait)
+
+
+def test_deciding_changes_no_state() -> None:
+    """A replay asks the same questions again, so that nothing may have been changed by asking."""
+    before = running(2, ledger=FOR_PEOPLE)
+    copy = before.model_copy(deep=True)
+    loop.after_turn(before, turn(RunBatches(calls=calls(1))))
+    loop.after_calls(before, RESULTS, ())
+    loop.with_ledger(before, FOR_PEOPLE)
+    loop.ending_with(before, EndReason.DEADLINE, "late")
+    assert before == copy
