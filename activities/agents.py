@@ -33,7 +33,7 @@ class ProfileLimits(Value):
     """Turns."""
     requests: Annotated[int, Field(gt=0)] = 100
     """Model requests."""
-    wall_seconds: Annotated[float, Field(gt=0)] = 7 * 86_400.0
+    wall_seconds: Annotated[float, Field(gt=0, le=366 * 86_400)] = 7 * 86_400.0
     """Seconds from the start."""
 
     def resolved(self) -> Limits:

@@ -7,7 +7,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Mapping
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -16,8 +16,12 @@ from uuid import UUID
 from pydantic import BaseModel
 
 
+MOST_ZEROS = 40
+"""Zeros that are written out in a decimal; a model may write 1E+999999999."""
+
+
 def canonical(value: Any) -> bytes:
-    """The value as JSON with sorted keys, no spaces, text in NFC, decimals and times as strings.
+    """The value as JSON with sorted keys, no spaces, text in NFC, decimals and times as strings, instants in UTC.
 
     Raises:
         ValueError: it holds NaN, an infinity, a lone surrogate, or something that has no JSON form.
@@ -50,25 +54,54 @@ def _plain(value: Any) -> Any:
                 raise ValueError(f"{value} has no JSON form")
             return int(value) if value.is_integer() and abs(value) < 2**53 else value
         case Decimal():
-            if not value.is_finite():
-                raise ValueError(f"{value} has no JSON form")
-            return format(value.normalize(), "f") if value else "0"
+            return _decimal(value)
+        case datetime() if value.tzinfo is not None:
+            return _instant(value)
         case datetime() | date() | time():
             return value.isoformat()
         case timedelta():
-            return value.total_seconds()
+            return _plain(value.total_seconds())
         case UUID():
             return str(value)
         case BaseModel():
             return _plain(value.model_dump(mode="python"))
         case Mapping():
-            return {_key(key): _plain(item) for key, item in value.items()}
+            return _object(value)
         case set() | frozenset():
             return sorted((_plain(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
         case list() | tuple():
             return [_plain(item) for item in value]
         case _:
             raise ValueError(f"a {type(value).__name__} has no JSON form")
+
+
+def _decimal(value: Decimal) -> str:
+    """Equal decimals as equal text, and no others: nothing is rounded, as arithmetic in a context would do."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError(f"{value} has no JSON form")
+    written = "".join(map(str, digits)).lstrip("0")
+    kept = written.rstrip("0")
+    if not kept:
+        return "0"
+    exponent += len(written) - len(kept)
+    if abs(exponent) > MOST_ZEROS:
+        return f"{'-' if sign else ''}{kept}E{exponent}"
+    return format(Decimal((sign, tuple(map(int, kept)), exponent)), "f")
+
+
+def _instant(value: datetime) -> str:
+    try:
+        return value.astimezone(UTC).isoformat()
+    except OverflowError:
+        raise ValueError(f"{value} has no JSON form in UTC") from None
+
+
+def _object(value: Mapping[Any, Any]) -> dict[str, Any]:
+    made = {_key(key): _plain(item) for key, item in value.items()}
+    if len(made) != len(value):
+        raise ValueError("two keys of an object are the same in NFC")
+    return made
 
 
 def _key(key: Any) -> str:

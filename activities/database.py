@@ -5,6 +5,8 @@ The store's clock is the only clock in the ledger: workers' clocks differ, and a
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +15,7 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only
 
 from settled.workflows.errors import ConfigurationError
 
@@ -26,6 +29,12 @@ STORE_CLOCKS = {
     "postgresql": "SELECT extract(epoch FROM clock_timestamp())::double precision",
 }
 BUSY_SECONDS = 30
+WAL_TRIES, WAL_PAUSE_SECONDS = 600, 0.05
+DRIVERS: dict[str, dict[str, Any]] = {
+    "sqlite+aiosqlite": {"connect_args": {"timeout": BUSY_SECONDS}},
+    "postgresql+asyncpg": {"pool_pre_ping": True},
+}
+"""The drivers that are supported, and how an engine of each is made."""
 
 
 async def store_clock(connection: AsyncConnection) -> float:
@@ -72,18 +81,21 @@ class Database:
 
 def _engine(url: str) -> AsyncEngine:
     try:
-        dialect = make_url(url).get_backend_name()
-    except ArgumentError:
+        driver = make_url(url).drivername
+        if driver in DRIVERS:
+            engine = create_async_engine(url, **DRIVERS[driver])
+    except (ArgumentError, ValueError):
         raise ConfigurationError(
             "SETTLED_DATABASE_URL: not a database URL; write one like sqlite+aiosqlite:///settled.db"
         ) from None
-    if dialect not in STORE_CLOCKS:
+    except ImportError as error:
         raise ConfigurationError(
-            f"SETTLED_DATABASE_URL: {dialect} is not supported; use sqlite+aiosqlite or postgresql+asyncpg"
-        )
-    if dialect != "sqlite":
-        return create_async_engine(url, pool_pre_ping=True)
-    engine = create_async_engine(url, connect_args={"timeout": BUSY_SECONDS})
+            f"SETTLED_DATABASE_URL: {driver} needs a package that isn't there ({error}); install settled[postgres]"
+        ) from None
+    if driver not in DRIVERS:
+        raise ConfigurationError(f"SETTLED_DATABASE_URL: {driver} is not supported; use {' or '.join(DRIVERS)}")
+    if engine.dialect.name != "sqlite":
+        return engine
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_immediate)
     return engine
@@ -93,7 +105,16 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     """WAL so that readers don't wait for the writer; FULL so that a claim is on disk before the first byte is sent."""
     connection.isolation_level = None
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    for left in reversed(range(WAL_TRIES)):
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            break
+        except sqlite3.OperationalError as error:
+            # A new file, opened by several at once: this change, of all, doesn't wait for a lock by itself.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or not left:
+                raise
+            await_only(asyncio.sleep(WAL_PAUSE_SECONDS))
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -117,11 +117,16 @@ def fold(key: str, rows: Sequence[Row]) -> Operation | None:
     """
     operation: Operation | None = None
     for row in rows:
-        operation = _take(key, operation, row)
+        operation = advance(key, operation, row)
     return operation
 
 
-def _take(key: str, operation: Operation | None, row: Row) -> Operation:
+def advance(key: str, operation: Operation | None, row: Row) -> Operation:
+    """The operation after one more row.
+
+    Raises:
+        IllegalTransition: the state table has no arrow for it.
+    """
     if operation is None or row.generation > operation.generation:
         operation = Operation(
             key=key,

@@ -7,10 +7,10 @@ writer. A claim is committed, and on disk, before its caller sends the first byt
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities import protocol, schema
 from settled.activities.database import Database
-from settled.activities.journal import Entry, Operation, Row, fold
+from settled.activities.journal import Entry, Operation, Row, advance, fold
 from settled.workflows.contract.operation import Evidence, LedgerView, OperationState, OperationView, Tally
 from settled.workflows.errors import JournalConflict
 from settled.workflows.states import Event, after
@@ -32,6 +32,7 @@ UNSETTLED = [
 ]
 MOST_UNSETTLED_SHOWN = 20
 
+T = TypeVar("T")
 Decide = Callable[[Operation | None, float], Entry | None]
 
 
@@ -83,38 +84,40 @@ class Ledger:
 
     async def claim(self, key: str, ask: protocol.Claim) -> Amended:
         """Spend a permit, unless the protocol refuses or a resource is held by another unsettled operation."""
-        return await self._amend(key, lambda operation, now: protocol.claim(operation, ask, now), ask.subject.resources)
+        return await self.amend(key, lambda operation, now: protocol.claim(operation, ask, now))
 
     async def amend(self, key: str, decide: Decide) -> Amended:
-        """Append the row that the decision asks for, if any, with the operation as it is now."""
-        return await self._amend(key, decide)
+        """Append the row that the decision asks for, if any, with the operation as it is now.
 
-    async def _amend(self, key: str, decide: Decide, needs: Iterable[str] = ()) -> Amended:
+        Raises:
+            IllegalTransition: the state table has no arrow for that row.
+            JournalConflict: other writers were faster, again and again.
+        """
+        return await self._write(key, lambda connection: self._amend(connection, key, decide))
+
+    async def _write(self, key: str, change: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         for _ in range(MAX_TRIES):
             try:
                 async with self.database.write() as connection:
-                    return await self._amend_once(connection, key, decide, tuple(needs))
+                    return await change(connection)
             except IntegrityError:
                 continue  # another writer's row, or hold, was there first: look again
         raise JournalConflict(f"operation {key[:12]}: other writers were faster {MAX_TRIES} times; try again")
 
-    async def _amend_once(
-        self, connection: AsyncConnection, key: str, decide: Decide, needs: tuple[str, ...]
-    ) -> Amended:
-        rows = await _rows(connection, key)
-        before = fold(key, rows)
+    async def _amend(self, connection: AsyncConnection, key: str, decide: Decide) -> Amended:
+        before = fold(key, await _rows(connection, key))
         now = await self.database.now(connection)
         entry = decide(before, now)
         if entry is None:
             return Amended(operation=before, entry=None)
-        if entry.event is Event.CLAIMED and (blocker := await _holder(connection, key, needs)):
-            return Amended(operation=before, entry=None, blocked_by=blocker)
         row = _row(before, entry, now)
-        operation = fold(key, [*rows, row])
-        assert operation is not None, "a journal with a row folds to an operation"
+        operation = advance(key, before, row)
+        others = await _holders(connection, operation)
+        if entry.event is Event.CLAIMED and others:
+            return Amended(operation=before, entry=None, blocked_by=others[0])
         await connection.execute(insert(schema.journal).values(_columns(key, row)))
         await _write_current(connection, before, operation)
-        await _write_holds(connection, operation)
+        await _write_holds(connection, operation, free=not others)
         if row.task:
             await _join(connection, key, row.task)
         return Amended(operation=operation, entry=entry)
@@ -123,8 +126,7 @@ class Ledger:
         self, key: str, task: str, waits_for: WaitsFor | None = None, *, woken_seq: int | None = None
     ) -> None:
         """Note that the operation belongs to the task (unless it only waits for a resource), and what it waits for."""
-        async with self.database.write() as connection:
-            await _join(connection, key, task, waits_for, woken_seq)
+        await self._write(key, lambda connection: _join(connection, key, task, waits_for, woken_seq))
 
     async def waiters(self, key: str) -> list[Waiter]:
         """The tasks that wait at this operation."""
@@ -141,8 +143,8 @@ class Ledger:
         async with self.database.read() as connection:
             return await self.database.now(connection)
 
-    async def of_task(self, task: str, limit: int = 200) -> list[OperationView]:
-        """The task's operations, oldest first."""
+    async def of_task(self, task: str, states: Iterable[OperationState] = (), limit: int = 200) -> list[OperationView]:
+        """The task's operations, oldest first, optionally only those in these states."""
         mine = schema.interests.c
         query = (
             select(schema.operations)
@@ -151,6 +153,8 @@ class Ledger:
             .order_by(schema.operations.c.opened_at, schema.operations.c.key)
             .limit(limit)
         )
+        if states := list(states):
+            query = query.where(schema.operations.c.state.in_(states))
         async with self.database.read() as connection:
             return [_view(row) for row in await connection.execute(query)]
 
@@ -166,10 +170,7 @@ class Ledger:
         async with self.database.read() as connection:
             counts = {row.state: row.number for row in await connection.execute(query)}
         unsettled = sum(counts.get(state, 0) for state in UNSETTLED)
-        shown: tuple[OperationView, ...] = ()
-        if unsettled:
-            operations = await self.of_task(task)
-            shown = tuple(view for view in operations if not view.state.settled)[:MOST_UNSETTLED_SHOWN]
+        shown = tuple(await self.of_task(task, UNSETTLED, MOST_UNSETTLED_SHOWN)) if unsettled else ()
         tally = Tally(
             operations=sum(counts.values()), completed=counts.get(OperationState.COMPLETED, 0), unsettled=unsettled
         )
@@ -228,11 +229,13 @@ def _row(before: Operation | None, entry: Entry, now: float) -> Row:
     else:
         fresh = before is None or entry.generation > before.generation
         state = after(OperationState.NONE if fresh else before.state, entry.event)  # type: ignore[union-attr]
-    return Row(**vars(entry), seq=before.seq + 1 if before else 1, at=now, state=state)
+    # A tool's lookup may have put anything into the body, and what is kept in mind must equal what is stored.
+    body = json.loads(json.dumps(entry.body, default=str))
+    return Row(**vars(entry) | {"body": body}, seq=before.seq + 1 if before else 1, at=now, state=state)
 
 
 def _columns(key: str, row: Row) -> dict[str, Any]:
-    return {"operation": key, **vars(row), "body": json.dumps(row.body, ensure_ascii=False)}
+    return {"operation": key, **vars(row), "body": json.dumps(row.body)}
 
 
 async def _write_current(connection: AsyncConnection, before: Operation | None, operation: Operation) -> None:
@@ -257,22 +260,29 @@ async def _write_current(connection: AsyncConnection, before: Operation | None, 
         )
 
 
-async def _holder(connection: AsyncConnection, key: str, resources: tuple[str, ...]) -> str | None:
+async def _holders(connection: AsyncConnection, operation: Operation) -> list[str]:
+    """The other operations that hold a resource of this one."""
     holds = schema.holds.c
-    query = select(holds.operation).where(holds.resource.in_(resources), holds.operation != key)
-    return (await connection.execute(query)).scalars().first()
+    query = select(holds.operation).where(
+        holds.resource.in_(operation.subject.resources), holds.operation != operation.key
+    )
+    return sorted(set((await connection.execute(query)).scalars()))
 
 
-async def _write_holds(connection: AsyncConnection, operation: Operation) -> None:
-    """Hold the operation's free resources while it isn't settled; a claim has checked that they are all free."""
+async def _write_holds(connection: AsyncConnection, operation: Operation, *, free: bool) -> None:
+    """Hold the operation's resources while it isn't settled: all of them or, where another holds one, none.
+
+    Only an operation that never sent anything is without its holds: a claim needs them all. One that held some of them
+    and waited for others could wait for ever. Of two writers who both saw a resource free, one gets a duplicate key.
+    """
     holds = schema.holds.c
     if operation.state.settled:
         await connection.execute(delete(schema.holds).where(holds.operation == operation.key))
-        return
-    resources = operation.subject.resources
-    held = set((await connection.execute(select(holds.resource).where(holds.resource.in_(resources)))).scalars())
-    for resource in sorted(set(resources) - held):
-        await connection.execute(insert(schema.holds).values(resource=resource, operation=operation.key))
+    elif free:
+        query = select(holds.resource).where(holds.operation == operation.key)
+        held = set((await connection.execute(query)).scalars())
+        for resource in sorted(set(operation.subject.resources) - held):
+            await connection.execute(insert(schema.holds).values(resource=resource, operation=operation.key))
 
 
 async def _join(

@@ -6,19 +6,37 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 import settled.activities.migrations
 from settled.activities.database import Database
+from settled.workflows.errors import ConfigurationError
+
+
+LOCK = 0x5E771ED
+"""Names the lock that workers take in turn, where starting a transaction doesn't already keep others out."""
 
 
 async def migrate(database: Database) -> None:
-    """Make or change the tables to this release's form, in one transaction; does nothing where they have it already."""
+    """Make or change the tables to this release's form, in one transaction; does nothing where they have it already.
+
+    Raises:
+        ConfigurationError: the database can't be opened.
+    """
+    try:
+        async with database.read():
+            pass
+    # A driver may raise anything while it connects.
+    except Exception as error:
+        lines = str(getattr(error, "orig", error)).splitlines() or [type(error).__name__]
+        raise ConfigurationError(f"SETTLED_DATABASE_URL: the database can't be opened: {lines[0]}") from error
     async with database.write() as connection:
         await connection.run_sync(_upgrade)
 
 
 def _upgrade(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
     config = Config()
     config.set_main_option("script_location", str(Path(settled.activities.migrations.__path__[0])))
     config.attributes["connection"] = connection

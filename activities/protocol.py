@@ -46,6 +46,16 @@ def opens(operation: Operation | None, generation: int) -> bool:
     return operation.state.closed and operation.generation == generation - 1
 
 
+def lost(operation: Operation | None, ask: Claim) -> bool:
+    """Whether the order is from a past that the journal doesn't know: a later permit, or a generation too far ahead.
+
+    Such a journal was restored from an older copy. What isn't in it may have been sent all the same.
+    """
+    if opens(operation, ask.generation):
+        return ask.permit != 1
+    return operation is None or (operation.state.closed and operation.generation < ask.generation)
+
+
 def conflicts(operation: Operation | None, generation: int, fingerprint: str) -> bool:
     """Whether another request stands under this key and generation, open or completed."""
     return (
@@ -58,11 +68,13 @@ def conflicts(operation: Operation | None, generation: int, fingerprint: str) ->
 
 def claim(operation: Operation | None, ask: Claim, now: float) -> Entry | None:
     """A permit is good once, for the current generation, and only while it is open."""
+    if lost(operation, ask):
+        return miss(operation, ask, now)
     body: dict[str, Any] = {"deadline": now + ask.seconds}
     entry = Entry(event=Event.CLAIMED, generation=ask.generation, permit=ask.permit, task=ask.task, body=body)
     if opens(operation, ask.generation):
         body["subject"] = asdict(ask.subject)
-        return entry if ask.permit == 1 else None
+        return entry
     if operation is None or conflicts(operation, ask.generation, ask.subject.fingerprint):
         return None
     open_permit = operation.state is OperationState.RESENDABLE and operation.permit == ask.permit
@@ -86,7 +98,10 @@ def report(operation: Operation, ended: Report, _now: float) -> Entry | None:
     match event:
         case Event.SUCCEEDED if not current:
             event = Event.ALARM
-        case Event.SUCCEEDED if operation.state.settled or others_out:
+            body["alarm"] = "an attempt of a closed generation had an effect"
+        case Event.SUCCEEDED if operation.state.closed:
+            body["alarm"] = "it had been settled as not done; whatever was done instead may be a second effect"
+        case Event.SUCCEEDED if others_out:
             body["alarm"] = "another attempt of this operation may have had an effect, too"
         case Event.DECLINED | Event.NOT_SENT if not live:
             event = Event.LATE_NO
@@ -101,7 +116,7 @@ def report(operation: Operation, ended: Report, _now: float) -> Entry | None:
 
 def miss(operation: Operation | None, ask: Claim, _now: float) -> Entry | None:
     """A dispatch ended without a trace. Its permit is void from here on, and it is looked up all the same."""
-    if not opens(operation, ask.generation):
+    if not (opens(operation, ask.generation) or lost(operation, ask)):
         return None
     body = {"subject": asdict(ask.subject)}
     return Entry(event=Event.MISSED, generation=ask.generation, permit=ask.permit, task=ask.task, body=body)
@@ -109,6 +124,8 @@ def miss(operation: Operation | None, ask: Claim, _now: float) -> Entry | None:
 
 def withdraw(operation: Operation | None, ask: Claim, *, others_wait: bool) -> Entry | None:
     """A task gives up: a permit that wasn't spent is void. What was sent stays for the settlement."""
+    if lost(operation, ask):
+        return miss(operation, ask, 0.0)
     entry = Entry(
         event=Event.WITHDRAWN,
         generation=ask.generation,

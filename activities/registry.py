@@ -6,26 +6,28 @@ group `settled.tools`.
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from datetime import timedelta
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
+from pydantic.errors import PydanticInvalidForJsonSchema
 
 import settled.activities.tools
 from settled.activities.keys import key_declaration
-from settled.activities.toolkit import ReadTool, Tool, Unsaid, WriteTool
+from settled.activities.toolkit import ReadTool, Scope, Tool, Unsaid, WriteTool
 from settled.workflows.contract.turn import Effect
 from settled.workflows.errors import ConfigurationError
 
 NAME = re.compile(r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$")
 ENTRY_POINTS = "settled.tools"
+LONGEST_TIMEOUT = timedelta(days=1)
 
 UNSAID_MENDS = {
     "key": "name the arguments that make it the same business action, e.g. key=('order', 'sku')",
@@ -90,15 +92,15 @@ def register(families: Iterable[ModuleType]) -> Registry:
     """
     tools: dict[str, Tool] = {}
     faults: list[str] = []
-    for family in families:
-        for tool in _tools_of(family):
-            faults += [f"tool {tool.name} ({_short(tool.source_file)}): {fault}" for fault in faults_of(tool)]
-            other = tools.setdefault(tool.name, tool)
-            if other is not tool:
-                faults.append(
-                    f"tool {tool.name} ({_short(tool.source_file)}): "
-                    f"the name is taken by {_short(other.source_file)}; rename one of them"
-                )
+    # By identity: a family may import another one's tool.
+    for tool in {id(tool): tool for family in families for tool in _tools_of(family)}.values():
+        faults += [f"tool {tool.name} ({_short(tool.source_file)}): {fault}" for fault in faults_of(tool)]
+        other = tools.setdefault(tool.name, tool)
+        if other is not tool:
+            faults.append(
+                f"tool {tool.name} ({_short(tool.source_file)}): "
+                f"the name is taken by {_short(other.source_file)}; rename one of them"
+            )
     if faults:
         raise ConfigurationError("\n".join(faults))
     return Registry(tools)
@@ -111,8 +113,8 @@ def faults_of(tool: Tool) -> list[str]:
         faults.append("the name must be letters, digits, _ and -, at most 64, beginning with a letter")
     if not tool.description:
         faults.append("no docstring; say what it does, which identifier it takes, what time or version it speaks of")
-    if tool.seconds <= 0:
-        faults.append("timeout must be above zero")
+    if not timedelta(0) < tool.timeout <= LONGEST_TIMEOUT:
+        faults.append(f"timeout must be above zero, and at most {LONGEST_TIMEOUT.total_seconds():g} seconds")
     if tool.arguments is None:
         return [*faults, "the first parameter must be annotated with a pydantic model, e.g. a subclass of Arguments"]
     faults += _faults_of_schema(tool.arguments)
@@ -122,9 +124,19 @@ def faults_of(tool: Tool) -> list[str]:
 
 
 def _faults_of_schema(arguments: type[BaseModel]) -> Iterator[str]:
-    if arguments.model_config.get("extra") != "forbid":
-        yield f"the schema of {arguments.__name__} must forbid extra fields; make it a subclass of Arguments"
-    schema = TypeAdapter(arguments).json_schema()
+    try:
+        schema = arguments.model_json_schema(mode="validation")
+    except PydanticInvalidForJsonSchema as error:
+        yield f"the schema of {arguments.__name__} can't be told to the model: {' '.join(str(error).split())}"
+        return
+    loose = [] if arguments.model_config.get("extra") == "forbid" else [arguments.__name__]
+    loose += [
+        name
+        for name, part in schema.get("$defs", {}).items()
+        if "properties" in part and part.get("additionalProperties") is not False and name not in loose
+    ]
+    for name in loose:
+        yield f"the schema of {name} must forbid extra fields; make it a subclass of Arguments"
     if schema.get("type") != "object":
         yield f"the schema of {arguments.__name__} must be a plain object at its top"
 
@@ -133,7 +145,12 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
     for name, mend in UNSAID_MENDS.items():
         if isinstance(getattr(tool, name), Unsaid):
             yield f"says nothing on {name}; {mend}"
+    yield from _faults_of_words(tool)
     if isinstance(tool.key, Unsaid):
+        return
+    # Text would pass as a tuple of its letters.
+    if not isinstance(tool.key, tuple):
+        yield f"key must be a tuple of names, e.g. key=({tool.key!r},)"
         return
     if not tool.key:
         yield f"key is empty; {UNSAID_MENDS['key']}"
@@ -142,19 +159,37 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
             yield f"key names {name!r}, which {arguments.__name__} doesn't have"
 
 
+def _faults_of_words(tool: WriteTool) -> Iterator[str]:
+    """Words of another type than theirs, which would be taken for something else, or fail when first used."""
+    if not isinstance(tool.scope, Scope | Unsaid):
+        yield "scope must be Scope.TASK or Scope.BUSINESS"
+    if not (callable(tool.lookup) or isinstance(tool.lookup, Unsaid | None)):
+        yield "lookup must be a function, or None"
+    for name in ("dedupes", "lands_within"):
+        if not isinstance(getattr(tool, name), timedelta | Unsaid | None):
+            yield f"{name} must be a timedelta, or None"
+
+
 def _families() -> Iterator[ModuleType]:
     package = settled.activities.tools
-    for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
-        yield importlib.import_module(f"{package.__name__}.{module.name}")
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
-        try:
-            family = point.load()
-        # A foreign package may raise anything while it is imported.
-        except Exception as error:
-            raise ConfigurationError(f"tool family {point.name} ({point.value}): can't be imported: {error}") from error
-        if not isinstance(family, ModuleType):
-            raise ConfigurationError(f"tool family {point.name} ({point.value}): must name a module")
-        yield family
+    modules = pkgutil.iter_modules(package.__path__)
+    ours = [EntryPoint(module.name, f"{package.__name__}.{module.name}", ENTRY_POINTS) for module in modules]
+    for points in (ours, entry_points(group=ENTRY_POINTS)):
+        yield from (_family(point) for point in sorted(points, key=lambda point: point.name))
+
+
+def _family(point: EntryPoint) -> ModuleType:
+    where = f"tool family {point.name} ({point.value})"
+    try:
+        family = point.load()
+    except ConfigurationError:
+        raise  # a setting of the family's own, named by itself
+    # A foreign package may raise anything while it is imported.
+    except Exception as error:
+        raise ConfigurationError(f"{where}: can't be imported: {' '.join(str(error).split())}") from error
+    if not isinstance(family, ModuleType):
+        raise ConfigurationError(f"{where}: must name a module")
+    return family
 
 
 def _tools_of(family: ModuleType) -> list[Tool]:

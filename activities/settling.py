@@ -164,15 +164,18 @@ def _found(operation: Operation, found: Found, remote_key: str, arguments: Mappi
 def _absent(operation: Operation, promise: Promise, asked_at: float, *, waiting: bool, spent: bool) -> Entry:
     final = final_from(operation, promise)
     proven = final is not None and asked_at > final
-    if proven and (not waiting or spent):
+    # An answer of "no" to the newest attempt would be the answer to the next one, too: there is no point in sending it.
+    answered = bool(operation.attempts) and operation.attempts[-1].answered_no
+    wanted = waiting and not spent and not answered
+    if proven and not wanted:
         return _entry(operation, Event.ABSENT_FINAL, note="absent, and nothing can land any more")
-    if waiting and not spent:
-        if proven:
-            return _resend(operation, None)
-        if operation.attempts and promise.dedupes is not None:
-            until = operation.attempts[0].claimed_at + promise.dedupes
-            if asked_at + promise.seconds <= until:
-                return _resend(operation, until)
+    if proven:
+        return _resend(operation, None)
+    if wanted and operation.attempts and promise.dedupes is not None:
+        # What is sent last must also land while the service still knows the key.
+        until = operation.attempts[0].claimed_at + promise.dedupes - (promise.lands_within or 0.0)
+        if asked_at + promise.seconds <= until:
+            return _resend(operation, until)
     if spent and final is None:
         return _entry(operation, Event.HANDED_TO_PERSON, note="absent, but nobody knows whether it can still land")
     return _entry(operation, Event.ABSENT_SO_FAR, note="absent so far, but an attempt may still land")

@@ -61,11 +61,17 @@ def stand(operation: Operation | None, order: Order, *, refused: str = "", repea
         case OperationState.REJECTED | OperationState.NOT_EXECUTED:
             return _closed(operation, permit, refused)
         case OperationState.RESENDABLE if not refused:
-            return Stands(standing=Standing.SEND, permit=operation.permit, after=0.0)
+            return Stands(standing=Standing.SEND, permit=operation.permit, after=pause_before(operation))
         case OperationState.NEEDS_HUMAN:
             return Stands(standing=Standing.PERSON, permit=operation.permit)
         case _:
             return Stands(standing=Standing.WAIT, permit=operation.permit)
+
+
+def pause_before(operation: Operation) -> float:
+    """Seconds until the next send: none before the second, then longer each time, so that nobody is hammered."""
+    sent = len(operation.attempts)
+    return 0.0 if sent <= 1 else float(min(RECHECK_SECONDS, 2 ** min(sent - 1, 20)))
 
 
 def _not_executed(permit: int, text: str) -> Stands:

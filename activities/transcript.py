@@ -71,15 +71,24 @@ class Transcripts:
         self.database = database
 
     async def add(self, *nodes: Node) -> None:
-        """Store the nodes, parents first. A node that is there already stays as it is."""
+        """Store the nodes, parents first. A node that is there already stays as it is.
+
+        Raises:
+            TranscriptError: the parent of a node is missing.
+        """
         for node in nodes:
             try:
-                async with self.database.write() as connection:
-                    known = select(schema.nodes.c.digest).where(schema.nodes.c.digest == node.digest)
-                    if (await connection.execute(known)).first() is None:
+                if not await self._known(node.digest):
+                    async with self.database.write() as connection:
                         await connection.execute(insert(schema.nodes).values(_columns(node)))
             except IntegrityError:
-                continue  # another writer stored the same node meanwhile
+                if not await self._known(node.digest):  # else another writer stored the same node meanwhile
+                    raise TranscriptError(f"node {node.digest} was not stored: its parent is missing") from None
+
+    async def _known(self, digest: str) -> bool:
+        query = select(schema.nodes.c.digest).where(schema.nodes.c.digest == digest)
+        async with self.database.read() as connection:
+            return (await connection.execute(query)).first() is not None
 
     async def node(self, digest: str) -> Node:
         """One node.

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ import httpx2
 from pydantic import HttpUrl
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Interceptor
 
@@ -110,6 +111,12 @@ class Desk:
         """How many requests the stock service received."""
         counts: dict[str, Any] = (await self.http.get(f"{self.stock.url}/requests")).raise_for_status().json()
         return counts
+
+    async def leave_no_settlement(self) -> None:
+        """End what still runs: the next desk's equal operations have settlements of the same ids."""
+        for operation, _ in await self.parts.stores.ledger.listed():
+            with suppress(RPCError):
+                await (await self.settlement(operation)).terminate()
 
     async def settlement(self, operation: OperationView) -> WorkflowHandle[Any, SettlementStep]:
         """The settlement of an operation."""
@@ -220,4 +227,6 @@ async def open_desk(
         http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False))
         if working:
             await stack.enter_async_context(make_worker(client, made_of, interceptors))
-        yield Desk(client, made_of, service, model, script, http, folder)
+        desk = Desk(client, made_of, service, model, script, http, folder)
+        stack.push_async_callback(desk.leave_no_settlement)
+        yield desk

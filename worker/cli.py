@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -34,21 +35,36 @@ def worker() -> None:
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     asyncio.run(run_worker(load_settings()))
-    # The SDK's native threads can crash an interpreter that takes its time to exit; all work is done here.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    _leave(0)
 
 
 @app.command()
 def local(
-    demo: Annotated[bool, typer.Option("--demo", help="Run the demo task, then stop everything.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Run the demo task on free ports, then stop everything.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="After the demo, leave everything running.")] = False,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Of the Temporal server.", show_default="7233")
+    ] = None,
+    ui_port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Of Temporal's web page.", show_default="8233")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A folder for databases and logs, which stays.", show_default="a temporary one")
+    ] = None,
 ) -> None:
     """Run everything on this machine: a Temporal dev server, the worker, the demo stock service, a scripted model."""
     from settled.local.main import run_local
 
-    raise typer.Exit(asyncio.run(run_local(demo=demo, keep=keep)))
+    _leave(asyncio.run(run_local(demo=demo, keep=keep, port=port, ui_port=ui_port, data=data)))
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process. The SDK's native threads can crash an interpreter that takes its time to exit; all is done."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @app.command()

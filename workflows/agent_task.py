@@ -157,7 +157,8 @@ class AgentTask:
         if outcome.standing is Standing.SEND and outcome.after <= 0:
             return True
         self.show(Status.WAITING)
-        after = min(loop.recheck_after(outcome.after, asked).total_seconds(), left)
+        most = min(outcome.after, self.current.opened.conduct.recheck_seconds)
+        after = min(loop.recheck_after(most, asked).total_seconds(), left)
         with suppress(asyncio.TimeoutError):
             await workflow.wait_condition(lambda: self.wakes > seen or self.must_stop(), timeout=after)
         return not self.must_stop()

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import httpx2
-from pydantic import Field, HttpUrl
+from pydantic import Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from settled.activities.toolkit import (
@@ -29,8 +29,10 @@ from settled.activities.toolkit import (
     read,
     write,
 )
+from settled.workflows.errors import ConfigurationError
 
 SOURCE = "stock service"
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Sku = Annotated[str, Field(min_length=1, max_length=64, description="The article's number, for example A1.")]
 
 
@@ -41,13 +43,27 @@ class StockSettings(BaseSettings):
 
     url: HttpUrl = HttpUrl("http://127.0.0.1:8085")
     """`STOCK_URL`: the service's address."""
-    timeout_seconds: float = 10.0
+    timeout_seconds: Seconds = 10.0
     """`STOCK_TIMEOUT_SECONDS`: the time budget of one attempt."""
-    lands_within_seconds: float = 30.0
+    lands_within_seconds: Seconds = 30.0
     """`STOCK_LANDS_WITHIN_SECONDS`: the service's own promise: it commits nothing later than this after a deadline."""
 
 
-SETTINGS = StockSettings()
+def load_settings() -> StockSettings:
+    """The settings from the environment.
+
+    Raises:
+        ConfigurationError: a variable doesn't fit; a line for each.
+    """
+    try:
+        return StockSettings()
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        lines = [f"STOCK_{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}" for fault in faults]
+        raise ConfigurationError("\n".join(lines)) from None
+
+
+SETTINGS = load_settings()
 
 
 class LookupStock(Arguments):

@@ -6,10 +6,6 @@ It is started with the `temporal` command line, as a person would, and everythin
 from __future__ import annotations
 
 import asyncio
-import json
-import shlex
-from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +14,10 @@ from temporalio.exceptions import ApplicationError
 
 from settled.activities.database import Database
 from settled.activities.stores import Stores
-from settled.local.facts import Fact
+from settled.local.commands import shown, start_task
 from settled.local.narrate import Narrator
 from settled.local.places import environment, program
+from settled.local.screen import Screen
 from settled.local.stack import NAMESPACE, Stack
 from settled.workflows.contract import names
 from settled.workflows.contract.result import TaskResult
@@ -33,15 +30,11 @@ REQUEST = {
     "agent": "stock-clerk",
     "acceptance": [{"check": "operation", "tool": "reserve_stock", "arguments": RESERVATION}],
 }
-START = [
-    *("temporal", "workflow", "start", "--type", names.AGENT_TASK, "--task-queue", "agents", "--workflow-id", TASK),
-    *("--id-reuse-policy", "RejectDuplicate", "--fail-existing", "--input", json.dumps(REQUEST)),
-]
+START = start_task(TASK, REQUEST)
 FAULT = {"fault": "drop_reply_after_commit", "match": {"order": ORDER}}
 SCRIPTED_SECONDS = 60.0
 PROVIDER_SECONDS = 300.0
 """How long the task may take: with the scripted model, and with a real one, which thinks, and is retried when busy."""
-COMMAND_SECONDS = 30.0
 
 
 class DemoFailed(Exception):
@@ -49,20 +42,19 @@ class DemoFailed(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class Summary:
     """What the demo came to: its last line, and what is not as it should be."""
 
     line: dict[str, Any]
     wrong: list[str]
 
 
-async def run_demo(stack: Stack, say: Callable[[str, str], None], tell: Callable[[float, Fact], None]) -> Shown:
+async def run_demo(stack: Stack, screen: Screen) -> Summary:
     """Run the task, telling it while it runs.
 
     Args:
         stack: where.
-        say: takes what the demo itself does: a word and a line.
-        tell: takes what is recorded: the seconds since the task's start, and the fact.
+        screen: takes what the demo does, and what is recorded of the task.
 
     Raises:
         DemoFailed: the task could not be started, or did not end in time, or has no result.
@@ -71,11 +63,11 @@ async def run_demo(stack: Stack, say: Callable[[str, str], None], tell: Callable
     try:
         async with asyncio.timeout(seconds):
             await _arm(stack)
-            say("fault", f"the stock service will drop its reply after it has committed, for order {ORDER}")
-            say("command", " ".join(shlex.quote(word) for word in START))
+            screen.part("fault", f"armed at the stock service: it will commit order {ORDER}, and drop its reply")
+            screen.command(shown(START))
             await _start(stack)
-            await _narrate(stack, tell)
-            return await _summary(stack)
+            await _narrate(stack, screen)
+            return await _summarise(stack)
     except TimeoutError:
         raise DemoFailed(f"the task did not end within {seconds:.0f} s") from None
 
@@ -91,16 +83,17 @@ async def _start(stack: Stack) -> None:
     Raises:
         DemoFailed: the command failed.
     """
+    words = [word for line in START for word in line]
     command = await asyncio.create_subprocess_exec(
-        program(START[0]),
-        *START[1:],
+        program(words[0]),
+        *words[1:],
         env=environment(stack.folder, TEMPORAL_ADDRESS=stack.temporal),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        output, _ = await asyncio.wait_for(command.communicate(), COMMAND_SECONDS)
+        output, _ = await command.communicate()
     finally:
         if command.returncode is None:
             command.kill()
@@ -109,15 +102,15 @@ async def _start(stack: Stack) -> None:
         raise DemoFailed(f"the command failed: {output.decode(errors='replace').strip()}")
 
 
-async def _narrate(stack: Stack, tell: Callable[[float, Fact], None]) -> None:
+async def _narrate(stack: Stack, screen: Screen) -> None:
     database = Database(stack.ledger)
     try:
-        await Narrator(stack.client.get_workflow_handle(TASK), Stores.over(database)).follow(tell)
+        await Narrator(stack.client.get_workflow_handle(TASK), Stores.over(database)).follow(screen.fact)
     finally:
         await database.close()
 
 
-async def _summary(stack: Stack) -> Shown:
+async def _summarise(stack: Stack) -> Summary:
     result = await _result(stack)
     async with stack.http.get(f"{stack.stock}/effects", params={"order": ORDER}) as response:
         effects = (await response.json())["count"]
@@ -132,7 +125,7 @@ async def _summary(stack: Stack) -> Shown:
         "service_effects": effects,
         "web_ui": f"{stack.web}/namespaces/{NAMESPACE}/workflows/{TASK}",
     }
-    return Shown(line=line, wrong=_differences(line))
+    return Summary(line=line, wrong=differences(line))
 
 
 async def _result(stack: Stack) -> TaskResult:
@@ -142,15 +135,16 @@ async def _result(stack: Stack) -> TaskResult:
         DemoFailed: it has none.
     """
     try:
-        return await stack.client.get_workflow_handle(TASK, result_type=TaskResult).result()
+        result: TaskResult = await stack.client.get_workflow_handle(TASK, result_type=TaskResult).result()
     except WorkflowFailureError as failure:
         cause = failure.cause
         if isinstance(cause, ApplicationError) and cause.type == names.TASK_NOT_SUCCEEDED:
             return TaskResult.model_validate(cause.details[0])
         raise DemoFailed(f"the task has no result: {cause}") from failure
+    return result
 
 
-def _differences(line: dict[str, Any]) -> list[str]:
+def differences(line: dict[str, Any]) -> list[str]:
     """What is not as the demo promises, a line each."""
     operations = line["operations"]
     wanted = {"status": "succeeded", "end_reason": "completed", "service_effects": 1}

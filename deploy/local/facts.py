@@ -38,11 +38,11 @@ Said = tuple[str, str]
 """What a fact is about, and its line."""
 
 ROWS: Mapping[Event, Said] = {
-    Event.CLAIMED: ("dispatch", "permit {permit} is spent: this attempt may send once, and nobody else may"),
+    Event.CLAIMED: ("dispatch", "permit {permit} of operation {key} is spent: one send, and no second one with it"),
     Event.SUCCEEDED: ("settled", "the service answered that it is done"),
     Event.DECLINED: ("settled", "the service declined: nothing happened"),
     Event.NOT_SENT: ("settled", "no byte left the worker: nothing happened"),
-    Event.UNCLEAR: ("unknown", "it was sent and no answer came back: it may have happened, so it is looked up"),
+    Event.UNCLEAR: ("unknown", "no answer that can be trusted came back: it may have happened, so it is looked up"),
     Event.EXPIRED: ("unknown", "its time is over and nobody reported: it may have happened, so it is looked up"),
     Event.MISSED: ("unknown", "the dispatch left no trace: its permit is void, and it is looked up"),
     Event.FOUND: ("lookup", "the service has it, under our key and with our request: it was done"),
@@ -57,11 +57,11 @@ ROWS: Mapping[Event, Said] = {
 """The rows of a journal; one that is not here goes by its own name."""
 
 
-def of_row(row: Row) -> Said:
+def of_row(operation: str, row: Row) -> Said:
     """A row of an operation's journal."""
     about, text = ROWS.get(row.event, ("ledger", str(row.event).replace("_", " ")))
     why = (row.body.get("failure") or {}).get("text") or row.body.get("alarm")
-    return about, text.format(permit=row.permit) + (f" ({why})" if why else "")
+    return about, text.format(permit=row.permit, key=key(operation)) + (f" ({why})" if why else "")
 
 
 def of_opening(opened: Opened) -> list[Said]:
@@ -130,6 +130,11 @@ def key(operation: str) -> str:
 
 
 def short(text: str) -> str:
-    """One line of the text, cut where it is long."""
+    """The text's words in one line, cut where it is long."""
     line = " ".join(text.split())
-    return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]} …"
+    return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]} ..."
+
+
+def printable(text: str) -> str:
+    """The text without characters that do something to a terminal: a model and a service say what they like."""
+    return "".join(character if character.isprintable() else " " for character in text)

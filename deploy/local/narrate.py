@@ -87,7 +87,7 @@ class Narrator:
             if (run, event.event_id) not in self._known:
                 said = await self._said(kind, event)
                 self._known[run, event.event_id] = [
-                    Fact(at=_time(event), record=(run, event.event_id, place), about=about, text=text)
+                    Fact(at=_time(event), record=(run, event.event_id, place), about=about, text=facts.printable(text))
                     for place, (about, text) in enumerate(said)
                 ]
         return over
@@ -96,9 +96,9 @@ class Narrator:
         made = []
         for key in self._keys:
             for row in await self._stores.ledger.journal(key):
-                about, text = facts.of_row(row)
                 if row.at >= self._began:  # an operation can be older than the task
-                    made.append(Fact(at=row.at, record=(key, row.seq, 0), about=about, text=text))
+                    about, text = facts.of_row(key, row)
+                    made.append(Fact(at=row.at, record=(key, row.seq, 0), about=about, text=facts.printable(text)))
         return made
 
     async def _said(self, kind: str, event: HistoryEvent) -> Sequence[Said]:

@@ -71,12 +71,12 @@ class Part:
         except TimeoutError:
             raise PartFailed(self, f"was not ready within {seconds:.0f} s") from None
 
-    async def stop(self) -> None:
-        """End it, and whatever it has started: asked first, killed if that doesn't help."""
+    async def stop(self, grace: float = GRACE_SECONDS) -> None:
+        """End it, and whatever it has started: asked first, killed if that doesn't help within `grace` seconds."""
         if self.process.returncode is None:
             self._signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.process.wait(), GRACE_SECONDS)
+                await asyncio.wait_for(self.process.wait(), grace)
         self._signal(signal.SIGKILL)
         await self.process.wait()
 

@@ -11,7 +11,7 @@ from pydantic_core import PydanticUndefined
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from settled.workflows.contract import ending, loop, operation, result, task, turn
+from settled.workflows.contract import loop, operation, result, task, turn
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.ending import EndReason, Status, Verdict
 from settled.workflows.contract.names import settlement_id
@@ -372,9 +372,8 @@ def test_r103_an_input_that_cannot_be_read_is_kept_as_it_came(payload: Payload) 
 @pytest.mark.parametrize("payload", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_a_value_of_ours_that_cannot_be_read_is_an_error(payload: Payload) -> None:
     """Where a type is asked for, a broken value must not pass as something else."""
-    with pytest.raises(Exception, match=".") as caught:
+    with pytest.raises((ValidationError, KeyError)):
         data_converter.payload_converter.from_payloads([payload], [dict])
-    assert not isinstance(caught.value, RecursionError)
 
 
 def test_a_value_of_the_wrong_shape_is_an_error_where_a_type_is_asked_for() -> None:

@@ -46,9 +46,6 @@ STATUSES = {
 }
 """Every reason but `completed`, where the verdict decides."""
 
-UNHEARD_OF = [EndReason("bored"), Verdict("shrugged")]
-
-
 # R44, R47, R48: reason, verdict and status are three things
 
 
@@ -58,7 +55,7 @@ def test_r48_each_end_reason_is_mapped_by_hand() -> None:
     assert len(EndReason) == 18
 
 
-@pytest.mark.parametrize(("reason", "verdict"), product(STATUSES, [*Verdict, Verdict("shrugged")]), ids=str)
+@pytest.mark.parametrize(("reason", "verdict"), list(product(STATUSES, [*Verdict, Verdict("shrugged")])), ids=str)
 def test_r48_a_reason_other_than_completed_has_its_status_whatever_the_verdict(
     reason: EndReason, verdict: Verdict
 ) -> None:

@@ -156,16 +156,12 @@ def test_an_end_is_taken_over_as_it_is() -> None:
 def test_an_unknown_command_is_not_carried_out() -> None:
     """R106: the workflow task fails, and the task waits for a worker that knows the command."""
 
-    class Compact(End):
-        pass
-
     class Ponder:
         pass
 
     unheard_of = turn(Resend()).model_copy(update={"next": Ponder()})
     with pytest.raises(loop.UnknownCommand, match="Ponder"):
         loop.after_turn(state(), unheard_of)
-    assert not issubclass(loop.UnknownCommand, AssertionError)
 
 
 # The results of calls

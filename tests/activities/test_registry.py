@@ -1,0 +1,433 @@
+"""Which tools a worker starts with, and which it refuses: every fault at once, with tool, file and mend."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, RootModel
+
+from settled.activities import registry
+from settled.activities.agents import AgentProfile, load_profiles
+from settled.activities.registry import Registry, discover, effect_of, faults_of, register, tool_schema
+from settled.activities.toolkit import (
+    FOREVER,
+    Absent,
+    Answer,
+    Arguments,
+    Call,
+    ReadTool,
+    Scope,
+    Tool,
+    WriteTool,
+    read,
+    write,
+)
+from settled.workflows.contract.task import Limits
+from settled.workflows.contract.turn import Effect
+from settled.workflows.errors import ConfigurationError
+
+HERE = "tests/activities/test_registry.py"
+Handler = Callable[[Any, Call], Awaitable[Answer]]
+
+
+class Pay(Arguments):
+    """A payment."""
+
+    order: str
+    amount: int = 1
+
+
+async def find_payment(asked: Pay, call: Call) -> Absent:
+    return Absent()
+
+
+async def pay(asked: Pay, call: Call) -> Answer:
+    """Pay an order."""
+    return Answer(data=None, source="bank")
+
+
+async def balance(asked: Pay, call: Call) -> Answer:
+    """Look up the balance."""
+    return Answer(data=None, source="bank")
+
+
+WORDS: dict[str, Any] = {
+    "key": ("order",),
+    "scope": Scope.BUSINESS,
+    "lookup": find_payment,
+    "dedupes": FOREVER,
+    "lands_within": timedelta(seconds=30),
+}
+
+
+def paying(**changes: Any) -> WriteTool:
+    return write(**{**WORDS, **changes})(pay)
+
+
+def reading(handler: Handler, **words: Any) -> ReadTool:
+    return read(**words)(handler)
+
+
+def family(*tools: Tool, name: str = "bank") -> ModuleType:
+    module = ModuleType(name)
+    for number, tool in enumerate(tools):
+        setattr(module, f"tool_{number}", tool)
+    return module
+
+
+def refusal(*families: ModuleType) -> list[str]:
+    """The lines with which the worker refuses to start."""
+    with pytest.raises(ConfigurationError) as refused:
+        register(families)
+    return str(refused.value).splitlines()
+
+
+def test_a_complete_declaration_is_accepted() -> None:
+    tools = register([family(paying(), reading(balance))]).tools
+    assert {name: effect_of(tool) for name, tool in tools.items()} == {"pay": Effect.WRITE, "balance": Effect.READ}
+
+
+def test_an_explicit_none_is_a_word() -> None:
+    """R33: "there is no lookup" may be said; it may only not be left open."""
+    assert faults_of(paying(lookup=None, dedupes=None, lands_within=None)) == []
+
+
+# R33: what a write leaves open
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_r33_a_write_that_leaves_a_word_out_refuses_the_start(word: str) -> None:
+    """R33: the line names the tool, its file, what is missing, and the mend."""
+    left = {name: value for name, value in WORDS.items() if name != word}
+    (line,) = refusal(family(write(**left)(pay)))
+    assert line.startswith(f"tool pay ({HERE}): says nothing on {word}; ")
+    mend = line.rpartition("; ")[2] if word != "key" else line
+    assert f"{word}=" in mend
+
+
+def test_r33_everything_that_is_left_out_is_named_at_once() -> None:
+    lines = refusal(family(write()(pay)))
+    assert [line.split("nothing on ")[1].split(";")[0] for line in lines] == list(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"key": ()}, "key is empty; name the arguments that make it the same business action"),
+        ({"key": ("order", "invoice")}, "key names 'invoice', which Pay doesn't have"),
+        ({"key": "order"}, "key must be a tuple of names, e.g. key=('order',)"),
+        ({"scope": "task"}, "scope must be Scope.TASK or Scope.BUSINESS"),
+        ({"scope": None}, "scope must be Scope.TASK or Scope.BUSINESS"),
+        ({"lookup": "find_payment"}, "lookup must be a function, or None"),
+        ({"dedupes": 86_400}, "dedupes must be a timedelta, or None"),
+        ({"lands_within": True}, "lands_within must be a timedelta, or None"),
+        ({"timeout": timedelta(0)}, "timeout must be above zero"),
+        ({"timeout": timedelta(seconds=-1)}, "timeout must be above zero"),
+    ],
+    ids=str,
+)
+def test_r33_a_word_that_means_nothing_refuses_the_start(changes: dict[str, Any], fault: str) -> None:
+    """A scope of plain text, taken for the other one, would make other keys than were meant."""
+    (line,) = refusal(family(paying(**changes)))
+    assert line.startswith(f"tool pay ({HERE}): {fault}")
+
+
+# R33: what the model is told
+
+
+class Loose(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    order: str
+
+
+class Lax(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    order: str
+
+
+class Choice(RootModel[Pay | Loose]):
+    pass
+
+
+class Tree(Arguments):
+    branches: list["Tree"]
+
+
+class WithLoosePart(Arguments):
+    order: str
+    parts: list[Loose]
+
+
+class Odd(Arguments):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    order: str
+    callback: Callable[[], None]
+
+
+async def takes_loose(asked: Loose, call: Call) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+async def takes_lax(asked: Lax, call: Call) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+async def takes_choice(asked: Choice, call: Call) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+async def takes_tree(asked: Tree, call: Call) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+async def takes_loose_part(asked: WithLoosePart, call: Call) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+async def takes_odd(asked: Odd, call: Call) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+async def takes_text(asked: str, call: Call) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+async def takes_whatever(asked: Any, call: Call) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+async def silent(asked: Pay, call: Call) -> Answer:
+    raise NotImplementedError
+
+
+async def größe(asked: Pay, call: Call) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("handler", "fault"),
+    [
+        (takes_loose, "the schema of Loose must forbid extra fields; make it a subclass of Arguments"),
+        (takes_lax, "the schema of Lax must forbid extra fields; make it a subclass of Arguments"),
+        (takes_loose_part, "the schema of Loose must forbid extra fields; make it a subclass of Arguments"),
+        (takes_tree, "the schema of Tree must be a plain object at its top"),
+        (takes_odd, "the schema of Odd can't be told to the model: "),
+        (takes_text, "the first parameter must be annotated with a pydantic model"),
+        (takes_whatever, "the first parameter must be annotated with a pydantic model"),
+        (silent, "no docstring; say what it does"),
+        (größe, "the name must be letters, digits, _ and -"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_r33_a_tool_that_the_model_cannot_be_told_of_refuses_the_start(handler: Handler, fault: str) -> None:
+    (line,) = refusal(family(reading(handler)))
+    assert line.startswith(f"tool {handler.__name__} ({HERE}): {fault}")
+
+
+def test_b24_a_schema_that_is_no_plain_object_refuses_the_start() -> None:
+    """B24: one such schema would be refused by the provider with every request, whichever tool is meant."""
+    faults = faults_of(reading(takes_choice))
+    assert "the schema of Choice must be a plain object at its top" in faults
+
+
+def test_a_name_that_is_too_long_refuses_the_start() -> None:
+    async def handler(asked: Pay, call: Call) -> Answer:
+        """Do it."""
+        raise NotImplementedError
+
+    handler.__name__ = "n" * 64
+    assert faults_of(reading(handler)) == []
+    handler.__name__ = "n" * 65
+    (fault,) = faults_of(reading(handler))
+    assert fault.startswith("the name must be letters, digits, _ and -, at most 64")
+
+
+def test_two_tools_of_one_name_refuse_the_start() -> None:
+    (line,) = refusal(family(paying()), family(paying(), name="other"))
+    assert line == f"tool pay ({HERE}): the name is taken by {HERE}; rename one of them"
+
+
+def test_one_tool_that_two_families_show_is_one_tool() -> None:
+    """An import of a neighbour's tool makes no second one, and no second line where it has a fault."""
+    shared = paying()
+    assert list(register([family(shared), family(shared, shared, name="other")]).tools) == ["pay"]
+    assert len(refusal(family(paying(key=()))) * 2) == 2
+    faulty = paying(key=())
+    assert len(refusal(family(faulty, faulty), family(faulty, name="other"))) == 1
+
+
+def test_r33_all_faults_of_all_tools_are_listed_at_once() -> None:
+    lines = refusal(family(write(scope=Scope.TASK)(pay), reading(silent)), family(reading(takes_loose), name="other"))
+    assert [line.split(" ")[1] for line in lines] == ["pay"] * 4 + ["silent", "takes_loose"]
+    assert all(HERE in line and ": " in line for line in lines)
+
+
+def test_what_is_no_tool_in_a_family_is_passed_over() -> None:
+    module = family(paying())
+    vars(module).update(answer=42, helper=pay, Pay=Pay, kind=WriteTool)
+    assert list(register([module]).tools) == ["pay"]
+
+
+def test_r33_the_model_is_told_name_description_and_schema() -> None:
+    assert tool_schema(paying()) == {
+        "name": "pay",
+        "description": "Pay an order.",
+        "input_schema": {
+            "title": "Pay",
+            "description": "A payment.",
+            "type": "object",
+            "properties": {
+                "order": {"title": "Order", "type": "string"},
+                "amount": {"title": "Amount", "type": "integer", "default": 1},
+            },
+            "required": ["order"],
+            "additionalProperties": False,
+        },
+    }
+
+
+def test_a_write_is_found_by_name_and_a_read_is_no_write() -> None:
+    tools = register([family(paying(), reading(balance))])
+    assert tools.write("pay") is tools.tools["pay"]
+    for name in ("balance", "nothing"):
+        with pytest.raises(KeyError):
+            tools.write(name)
+    assert tools.key_declarations() == {"pay": '[1,"pay","business",["order"]]'}
+
+
+# Where tools are found
+
+
+def test_r15_the_shipped_families_are_found_and_accepted() -> None:
+    """R15: a family is a file; nothing else is edited."""
+    tools = discover().tools
+    assert {name: effect_of(tool) for name, tool in tools.items()} == {
+        "lookup_stock": Effect.READ,
+        "reserve_stock": Effect.WRITE,
+    }
+    for tool in tools.values():
+        assert tool_schema(tool)["input_schema"]["additionalProperties"] is False
+        assert len(tool.description) > 100
+
+
+def entry_point(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Another distribution is installed that names this as a tool family."""
+    point = EntryPoint(name="acme", value=value, group=registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([point]).select(group=group))
+
+
+def test_a_family_of_another_distribution_joins_by_its_entry_point(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = (
+        "from settled.activities.toolkit import Answer, Arguments, Call, read\n"
+        "class Ask(Arguments):\n    place: str\n"
+        "@read()\n"
+        "async def weather(asked: Ask, call: Call) -> Answer:\n"
+        "    '''Look up the weather.'''\n"
+        "    return Answer(data='rain', source='acme')\n"
+    )
+    (tmp_path / "acme_tools_one.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    entry_point(monkeypatch, "acme_tools_one")
+    assert set(discover().tools) == {"lookup_stock", "reserve_stock", "weather"}
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ("acme_tools_missing", "can't be imported: No module named 'acme_tools_missing'"),
+        ("acme_tools_two", "can't be imported: the licence; ran out"),
+        ("json:dumps", "must name a module"),
+    ],
+)
+def test_a_foreign_family_that_cannot_be_used_is_named_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str, fault: str
+) -> None:
+    (tmp_path / "acme_tools_two.py").write_text("raise RuntimeError('the licence;\\nran out')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    entry_point(monkeypatch, value)
+    with pytest.raises(ConfigurationError) as refused:
+        discover()
+    assert str(refused.value) == f"tool family acme ({value}): {fault}"
+
+
+# Agent profiles: which of the tools, and within which limits
+
+CLERK = 'model = "claude"\nsystem = "You are the clerk."\ntools = ["pay"]\n'
+KNOWN = Registry({"pay": paying()})
+
+
+def profiles(folder: Path, **files: str) -> dict[str, AgentProfile]:
+    for name, text in files.items():
+        (folder / f"{name}.toml").write_text(text, encoding="utf-8")
+    return load_profiles(folder, KNOWN)
+
+
+def test_a_profile_is_a_toml_file_named_after_it(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a profile")
+    read_back = profiles(tmp_path, clerk=f"{CLERK}[limits]\nturns = 3\n", other='model = "m"\nsystem = "s"')
+    assert list(read_back) == ["clerk", "other"]
+    assert read_back["clerk"].tools == ("pay",)
+    assert read_back["clerk"].limits.resolved() == Limits(turns=3, requests=100, wall_seconds=604_800.0)
+    assert read_back["other"].tools == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("model = ", ["not TOML: "]),
+        ('model = "m"\nsystem = "caf\udce9"', ["not TOML: "]),
+        ("", ["model: Field required", "system: Field required"]),
+        (f"{CLERK}temperature = 1", ["temperature: unknown field"]),
+        ('model = ""\nsystem = ""', ["model: String should have at least 1", "system: String should have at least 1"]),
+        (f"{CLERK}[limits]\nturns = 0\npages = 1", ["limits.turns: Input should be greater", "limits.pages: unknown"]),
+        (f"{CLERK}[limits]\nwall_seconds = inf", ["limits.wall_seconds: Input should be"]),
+        (f"{CLERK}[limits]\nwall_seconds = nan", ["limits.wall_seconds: Input should be"]),
+        (f"{CLERK}[limits]\nwall_seconds = 1e300", ["limits.wall_seconds: Input should be"]),
+        (f"{CLERK}max_tokens = 0", ["max_tokens: Input should be greater"]),
+        (f"{CLERK}[[acceptance]]\ntool = 'pay'", ["acceptance.0.check: Field required"]),
+        (CLERK.replace('"pay"', '"pay", "fly"'), ["tools: no tool 'fly'; this worker has pay"]),
+        (CLERK.replace('"pay"', '"no such"'), ["tools.0: String should match pattern"]),
+    ],
+    ids=range(13),
+)
+def test_a_profile_with_faults_refuses_the_start_with_a_line_for_each(
+    tmp_path: Path, text: str, faults: list[str]
+) -> None:
+    (tmp_path / "bad.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigurationError) as refused:
+        profiles(tmp_path, clerk=CLERK)
+    lines = str(refused.value).splitlines()
+    assert len(lines) == len(faults)
+    for line, fault in zip(lines, faults, strict=True):
+        assert line.startswith(f"agent bad (bad.toml): {fault}")
+
+
+def test_faults_of_several_profiles_are_listed_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        profiles(tmp_path, a="model = ", b="", clerk=CLERK)
+    assert [line.split(" ")[1] for line in str(refused.value).splitlines()] == ["a", "b", "b"]
+
+
+def test_a_folder_without_profiles_refuses_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"^SETTLED_AGENTS: .* holds no NAME.toml profile; write one$"):
+        load_profiles(tmp_path, KNOWN)
+    with pytest.raises(ConfigurationError, match=r"^SETTLED_AGENTS: .*nowhere is not a folder"):
+        load_profiles(tmp_path / "nowhere", KNOWN)

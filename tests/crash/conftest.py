@@ -1,0 +1,31 @@
+"""Fixtures of the crash tests: a desk that nobody serves yet, and a crew of worker processes to serve it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from settled.activities.registry import discover
+from settled.workflows import asks
+from tests.crash.processes import LANDS_WITHIN, MARGIN, SECONDS, Crew, crew_for
+from tests.desk import Desk, hurried, open_desk
+
+
+@pytest.fixture
+async def empty_desk(temporal: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+    """A desk without a worker, where a dispatch is given up soon."""
+    monkeypatch.setattr(asks, "ATTEMPT_MARGIN", timedelta(seconds=MARGIN))
+    registry = hurried(discover(), seconds=SECONDS, lands_within=timedelta(seconds=LANDS_WITHIN))
+    async with open_desk(temporal, tmp_path, registry=registry, working=False, model_seconds=3.0) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def crew(empty_desk: Desk) -> AsyncIterator[Crew]:
+    """Worker processes for the empty desk."""
+    async with crew_for(empty_desk) as hired:
+        yield hired
