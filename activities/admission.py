@@ -71,7 +71,10 @@ def admit(call: ProposedCall, grants: Grants) -> Admitted | Refusal:
         known = ", ".join(sorted(grants.tools)) or "none"
         return refuse(ErrorKind.UNKNOWN_TOOL, f"There is no tool {name!r}. The tools of this task: {known}.")
     try:
-        return Admitted(slot=call.slot, call_id=call.call_id, tool=tool, arguments=validate(tool, call.input))
+        arguments = validate(tool, call.input)
+        if isinstance(tool, WriteTool):
+            fingerprint(arguments)  # what has none can be neither told apart nor found again
+        return Admitted(slot=call.slot, call_id=call.call_id, tool=tool, arguments=arguments)
     except ValueError as error:
         return refuse(ErrorKind.INVALID_ARGUMENTS, f"{name} was not run. {error}")
 

@@ -15,7 +15,6 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-
 MOST_ZEROS = 40
 """Zeros that are written out in a decimal; a model may write 1E+999999999."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from settled.activities.calls import ShownResult, proposed_calls, result_blocks, shown_ids
+from settled.activities.calls import ShownResult, awaits_server, proposed_calls, result_blocks, shown_ids
 from settled.activities.stores import Stores
 from settled.activities.transcript import Node, Role, make_node
 from settled.workflows.contract.calls import CallResult
@@ -25,6 +25,8 @@ async def answer_calls(
     calls = proposed_calls(node.content) if node.role is Role.ASSISTANT else []
     shown = {result.slot: await _shown(stores, result) for result in results}
     blocks = result_blocks(calls, shown, shown_ids(node) if calls else {})
+    if node.role is Role.ASSISTANT and awaits_server(node.content):
+        news = ()  # nothing but results may stand here; they are told with the next message
     if news:
         # After the results: text in front of them is refused by the API.
         blocks.append({"type": "text", "text": news_text(news)})

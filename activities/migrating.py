@@ -12,7 +12,6 @@ import settled.activities.migrations
 from settled.activities.database import Database
 from settled.workflows.errors import ConfigurationError
 
-
 LOCK = 0x5E771ED
 """Names the lock that workers take in turn, where starting a transaction doesn't already keep others out."""
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from settled.activities.calls import is_call
+from settled.activities.calls import is_blank, is_call
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.turn import End, Resend
 
@@ -63,7 +63,7 @@ def kind_of(content: Sequence[Any]) -> Content:
     """What the response holds. Blank text is nothing; a thinking block alone is no answer."""
     if any(is_call(block) for block in content):
         return Content.CALLS
-    said = any(block.get("type") == "text" and str(block.get("text", "")).strip() for block in content)
+    said = any(block.get("type") == "text" and not is_blank(block) for block in content)
     return Content.WORDS if said else Content.NOTHING
 
 

@@ -32,7 +32,6 @@ from settled.activities.toolkit import (
 from settled.workflows.errors import ConfigurationError
 
 SOURCE = "stock service"
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Sku = Annotated[str, Field(min_length=1, max_length=64, description="The article's number, for example A1.")]
 
 
@@ -43,9 +42,9 @@ class StockSettings(BaseSettings):
 
     url: HttpUrl = HttpUrl("http://127.0.0.1:8085")
     """`STOCK_URL`: the service's address."""
-    timeout_seconds: Seconds = 10.0
+    timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = 10.0
     """`STOCK_TIMEOUT_SECONDS`: the time budget of one attempt."""
-    lands_within_seconds: Seconds = 30.0
+    lands_within_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
     """`STOCK_LANDS_WITHIN_SECONDS`: the service's own promise: it commits nothing later than this after a deadline."""
 
 

@@ -215,9 +215,12 @@ async def silent(asked: Pay, call: Call) -> Answer:
     raise NotImplementedError
 
 
-async def größe(asked: Pay, call: Call) -> Answer:
+async def misnamed(asked: Pay, call: Call) -> Answer:
     """Do it."""
     raise NotImplementedError
+
+
+misnamed.__name__ = "gr\u00f6\u00dfe"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +234,7 @@ async def größe(asked: Pay, call: Call) -> Answer:
         (takes_text, "the first parameter must be annotated with a pydantic model"),
         (takes_whatever, "the first parameter must be annotated with a pydantic model"),
         (silent, "no docstring; say what it does"),
-        (größe, "the name must be letters, digits, _ and -"),
+        (misnamed, "the name must be letters, digits, _ and -"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -10,17 +10,15 @@ import pytest
 from temporalio.client import Client
 
 from settled.activities.registry import discover
-from settled.workflows import asks
-from tests.crash.processes import LANDS_WITHIN, MARGIN, SECONDS, Crew, crew_for
+from tests.crash.processes import LANDS_WITHIN, SECONDS, Crew, crew_for
 from tests.desk import Desk, hurried, open_desk
 
 
 @pytest.fixture
-async def empty_desk(temporal: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    """A desk without a worker, where a dispatch is given up soon."""
-    monkeypatch.setattr(asks, "ATTEMPT_MARGIN", timedelta(seconds=MARGIN))
+async def empty_desk(temporal: Client, tmp_path: Path) -> AsyncIterator[Desk]:
+    """A desk without a worker."""
     registry = hurried(discover(), seconds=SECONDS, lands_within=timedelta(seconds=LANDS_WITHIN))
-    async with open_desk(temporal, tmp_path, registry=registry, working=False, model_seconds=3.0) as opened:
+    async with open_desk(temporal, tmp_path, registry=registry, working=False) as opened:
         yield opened
 
 
@@ -29,3 +27,10 @@ async def crew(empty_desk: Desk) -> AsyncIterator[Crew]:
     """Worker processes for the empty desk."""
     async with crew_for(empty_desk) as hired:
         yield hired
+
+
+@pytest.fixture
+async def patient_desk(temporal: Client, tmp_path: Path) -> AsyncIterator[Desk]:
+    """A desk where a write may take so long that the test decides when it ends."""
+    async with open_desk(temporal, tmp_path, registry=hurried(discover(), seconds=12.0)) as opened:
+        yield opened

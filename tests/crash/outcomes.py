@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from settled.workflows.contract.ending import Status, Verdict
 from settled.workflows.contract.operation import Evidence, OperationState, OperationView
 from settled.workflows.contract.result import TaskResult
-from tests.desk import Desk
+from tests.desk import Desk, until
 
 GOAL = "reserve 2 of A1 for order 1001"
 RESERVED = {"order": "1001", "sku": "A1", "quantity": 2}
@@ -28,18 +26,18 @@ async def assert_reserved_once(
     Args:
         desk: where it happened.
         result: what the task came to.
-        journal: the events of the operation's journal, in order.
+        journal: the events of the operation's journal, in order; all of them, but for lookups that failed.
         sends: attempts that may have been sent, as the ledger counts them.
         posts: requests to write that the service received.
         evidence: what the completed state rests on.
     """
-    assert [effect["quantity"] for effect in await desk.effects()] == [2]
+    assert [(effect["order"], effect["quantity"]) for effect in await desk.effects()] == [("1001", 2)]
     assert (result.status, result.verdict) == (Status.SUCCEEDED, Verdict.ACCEPTED)
     (operation,) = result.operations
     assert (operation.state, operation.evidence) == (OperationState.COMPLETED, evidence)
-    assert await desk.journal(operation) == list(journal)
     (standing,) = await in_ledger(desk)
     assert (standing.key, standing.state, standing.sends) == (operation.key, OperationState.COMPLETED, sends)
+    assert [event for event in await desk.journal(operation) if event != "lookup_failed"] == list(journal)
     assert (await desk.requests())["POST /reservations"] == posts
     assert desk.model.refusals == []
 
@@ -49,12 +47,40 @@ async def in_ledger(desk: Desk) -> list[OperationView]:
     return [view for view, _ in await desk.parts.stores.ledger.listed()]
 
 
-async def has_effect(desk: Desk) -> bool:
-    """Whether the service has reserved anything."""
-    return bool(await desk.effects())
+async def until_reserved(desk: Desk) -> None:
+    """Wait until the service has an effect."""
+    await until(desk.effects)
 
 
-async def results_shown(desk: Desk, request: int = -1) -> list[dict[str, Any]]:
-    """The tool results in the last message of a request to the model."""
-    content = desk.model.requests[request]["messages"][-1]["content"]
-    return [block for block in content if block["type"] == "tool_result"]
+async def until_asked_to_reserve(desk: Desk) -> None:
+    """Wait until the service has a request to reserve, whatever became of it."""
+
+    async def asked() -> bool:
+        return bool((await desk.requests())["POST /reservations"])
+
+    await until(asked)
+
+
+async def until_it_is(desk: Desk, state: OperationState) -> OperationView:
+    """Wait until the ledger's one operation is in this state; returns it."""
+
+    async def one() -> list[OperationView]:
+        return [view for view in await in_ledger(desk) if view.state is state]
+
+    (operation,) = await until(one)
+    assert isinstance(operation, OperationView)
+    return operation
+
+
+async def until_journal_ends(desk: Desk, event: str) -> None:
+    """Wait until the last row of the one operation's journal is of this kind."""
+
+    async def ends() -> bool:
+        return any((await desk.journal(view))[-1] == event for view in await in_ledger(desk))
+
+    await until(ends)
+
+
+async def disarm(desk: Desk) -> None:
+    """Forget all faults of the stock service, and let held replies go."""
+    (await desk.http.delete(f"{desk.stock.url}/faults")).raise_for_status()

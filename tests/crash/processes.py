@@ -1,36 +1,37 @@
-"""Worker processes that a test starts, freezes, wakes and kills, and the `temporal` command of an operator."""
+"""Worker processes that a test starts, freezes, wakes and kills; and other workers, in the test's own process."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client, WorkflowHandle
-from temporalio.worker import Worker
+from temporalio.worker import Interceptor, Worker
 
 from settled.worker.wiring import WORKFLOWS, make_worker
+from tests.crash.operator import address_of
 from tests.crash.worker_process import Act, Instructions, Point
 from tests.desk import Desk, until
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 15.0
 
-SECONDS = 1.0
+SECONDS = 1.5
 """The time budget of a write's attempt."""
 LANDS_WITHIN = 0.5
 """What the write's tool says of its service."""
-MARGIN = 1.0
-"""What Temporal's timeout of a dispatch has on top."""
+
+PROFILE = """
+model = "claude-scripted"
+system = "You are the stock clerk."
+tools = ["lookup_stock", "reserve_stock"]
+"""
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,9 @@ class WorkerProcess:
 
     process: asyncio.subprocess.Process
     log: Path
-    """What it says and writes, to a file: a pipe that nobody drains would freeze it."""
+    """What it says and writes, in a file: a pipe that nobody drains would freeze it."""
 
-    def said(self) -> list[str]:
-        """What it has said so far."""
-        return self.log.read_text(errors="replace").splitlines()
-
-    async def says(self, line: str, seconds: float = START_SECONDS) -> None:
+    async def says(self, words: str, seconds: float = START_SECONDS) -> None:
         """Wait until it has said something.
 
         Raises:
@@ -53,16 +50,21 @@ class WorkerProcess:
         """
 
         async def heard() -> bool:
-            return line in self.said() or self.process.returncode is not None
+            return words in self.said() or self.process.returncode is not None
 
         with suppress(TimeoutError):
             await until(heard, seconds)
-        assert line in self.said(), f"it never said {line!r}:\n{self.log.read_text(errors='replace')}"
+        assert words in self.said(), f"it never said {words!r}:\n{self.said()}"
+
+    def said(self) -> str:
+        """What it has said so far."""
+        return self.log.read_text(errors="replace")
 
     async def is_frozen(self) -> None:
         """Wait until the kernel says that it is stopped."""
 
         async def stopped() -> bool:
+            assert self.process.returncode is None, f"it has ended:\n{self.said()}"
             return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
         await until(stopped)
@@ -76,6 +78,10 @@ class WorkerProcess:
         """Let it go on."""
         self.process.send_signal(signal.SIGCONT)
 
+    async def ends(self, seconds: float = START_SECONDS) -> int:
+        """Wait until it has ended; returns its exit code."""
+        return await asyncio.wait_for(self.process.wait(), seconds)
+
     async def kill(self) -> None:
         """Kill it, stopped or not."""
         with suppress(ProcessLookupError):
@@ -88,47 +94,74 @@ class Crew:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self._processes: list[WorkerProcess] = []
+        self._hired: list[WorkerProcess] = []
 
     async def hire(self, *, trap: Point | None = None, act: Act = Act.STOP, one_hand: bool = False) -> WorkerProcess:
         """Start a worker process; it serves when this returns."""
-        folder, number = self.desk.folder, len(self._processes)
         told = Instructions(
-            temporal=address_of(self.desk.client),
+            temporal=address_of(self.desk),
             settings=self.desk.parts.settings.model_dump(mode="json"),
-            stock_url=self.desk.stock.url,  # type: ignore[arg-type]  # pydantic makes a URL of it
+            stock_url=self.desk.stock.url,
             seconds=SECONDS,
             lands_within=LANDS_WITHIN,
-            margin=MARGIN,
             one_hand=one_hand,
             trap=trap,
             act=act,
         )
-        instructions, log = folder / f"worker-{number}.json", folder / f"worker-{number}.log"
-        with prepared(instructions, told.model_dump_json(), log) as output:
+        file = await asyncio.to_thread(written, self.desk.folder / "instructions.json", told.model_dump_json())
+        module = (sys.executable, "-m", "tests.crash.worker_process")
+        worker = await self._start([*module, str(os.getpid()), str(file)], {"PYTHONPATH": str(ROOT)})
+        await worker.says("serves")
+        return worker
+
+    async def employ(self, **settings: str) -> WorkerProcess:
+        """Start `settled worker`, the command, as a deployment does; it serves when this returns."""
+        await asyncio.to_thread(written, self.desk.folder / "agents" / "stock-clerk.toml", PROFILE)
+        known = self.desk.parts.settings
+        environment = {
+            "TEMPORAL_ADDRESS": address_of(self.desk),
+            "STOCK_URL": self.desk.stock.url,
+            "SETTLED_DATABASE_URL": known.database_url,
+            "SETTLED_TASK_QUEUE": known.task_queue,
+            "SETTLED_MODEL_URL": str(known.model_url),
+            "SETTLED_AGENTS": str(self.desk.folder / "agents"),
+            "SETTLED_HEALTH_PORT": "0",
+        }
+        worker = await self._start([str(Path(sys.executable).parent / "settled"), "worker"], environment | settings)
+        await worker.says("serving task queue")
+        return worker
+
+    async def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> WorkerProcess:
+        log = self.desk.folder / f"worker-{len(self._hired)}.log"
+        with opened(log) as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.crash.worker_process", str(os.getpid()), str(instructions)),
+                *command,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, **environment},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
             )
         worker = WorkerProcess(process, log)
-        self._processes.append(worker)
-        await worker.says("serves")
+        self._hired.append(worker)
         return worker
 
     async def leave(self) -> None:
         """Kill all that is left."""
-        for worker in self._processes:
+        for worker in self._hired:
             await worker.kill()
 
 
-def prepared(instructions: Path, text: str, log: Path) -> BinaryIO:
-    """Write the instructions, and open the log."""
-    instructions.write_text(text, encoding="utf-8")
-    return log.open("wb")
+def written(path: Path, text: str) -> Path:
+    """Write a file."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file to write to."""
+    return path.open("wb")
 
 
 @asynccontextmanager
@@ -141,50 +174,16 @@ async def crew_for(desk: Desk) -> AsyncIterator[Crew]:
         await crew.leave()
 
 
-@asynccontextmanager
-async def the_head(desk: Desk) -> AsyncIterator[AsyncExitStack]:
-    """Serve the desk's workflows, and no activity, from this process. What is entered into it ends with it."""
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(
-            Worker(desk.client, task_queue=desk.parts.settings.task_queue, workflows=WORKFLOWS)
-        )
-        yield stack
+def another_worker(desk: Desk, interceptors: Sequence[Interceptor] = ()) -> Worker:
+    """Another whole worker of the same task queue."""
+    return make_worker(desk.client, desk.parts, interceptors)
 
 
-def another_worker(desk: Desk) -> Worker:
-    """Another worker of the same task queue, in this process."""
-    return make_worker(desk.client, desk.parts)
+def a_head(desk: Desk) -> Worker:
+    """Another worker, which serves workflows only. A frozen worker with workflows would hold on to their tasks."""
+    return Worker(desk.client, task_queue=desk.parts.settings.task_queue, workflows=WORKFLOWS)
 
 
-def address_of(client: Client) -> str:
-    """The server's address."""
-    return client.service_client.config.target_host
-
-
-async def temporal(desk: Desk, *words: str) -> dict[str, Any]:
-    """Run the `temporal` command as an operator does; returns what it answers.
-
-    Raises:
-        AssertionError: it failed.
-    """
-    process = await asyncio.create_subprocess_exec(
-        *(str(Path(sys.executable).parent / "temporal"), *words),
-        *("--address", address_of(desk.client), "--disable-config-file", "--disable-config-env", "--output", "json"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    said, complained = await process.communicate()
-    assert process.returncode == 0, f"temporal {' '.join(words)}: {complained.decode()}{said.decode()}"
-    answer: dict[str, Any] = json.loads(said or b"{}")
-    return answer
-
-
-async def scheduled(handle: WorkflowHandle[Any, Any], activity: str) -> list[HistoryEvent]:
-    """The events that schedule an activity of this type, in order."""
-    return [
-        event
-        async for event in handle.fetch_history_events()
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
-        and event.activity_task_scheduled_event_attributes.activity_type.name == activity
-    ]
+def other_hands(desk: Desk) -> Worker:
+    """Another worker, which serves activities only."""
+    return Worker(desk.client, task_queue=desk.parts.settings.task_queue, activities=desk.parts.activities())

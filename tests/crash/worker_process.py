@@ -24,12 +24,7 @@ from pydantic import BaseModel, ConfigDict, HttpUrl
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import (
-    ActivityInboundInterceptor,
-    ExecuteActivityInput,
-    Interceptor,
-    WorkerConfig,
-)
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, WorkerConfig
 
 from settled.activities import protocol
 from settled.activities.database import Database
@@ -39,7 +34,6 @@ from settled.activities.toolkit import Answer, Call, Handler, WriteTool
 from settled.activities.tools import stock
 from settled.worker.settings import Settings
 from settled.worker.wiring import make_worker, parts
-from settled.workflows import asks
 from settled.workflows.contract.names import DISPATCH, REQUEST_MODEL
 from settled.workflows.contract.operation import Outcome
 from settled.workflows.converter import data_converter
@@ -89,8 +83,6 @@ class Instructions(BaseModel):
     """The time budget of a write's attempt."""
     lands_within: float
     """What the write's tool says of its service, in seconds."""
-    margin: float
-    """What Temporal's timeout of a dispatch has on top of the budget, in seconds."""
     one_hand: bool = False
     """Serve activities only, one at a time: a frozen process then holds nothing but the activity that it froze in."""
     trap: Point | None = None
@@ -199,15 +191,15 @@ class OneHand(SimplePlugin):
         return super().configure_worker(config)
 
 
-class Sticky(SimplePlugin):
+class Mortal(SimplePlugin):
     """A worker whose workflows are given to others soon after it has died."""
 
     def __init__(self) -> None:
-        super().__init__("sticky")
+        super().__init__("mortal")
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Shorten what a dead worker's workflows wait for it: ten seconds by default."""
-        config.update(sticky_queue_schedule_to_start_timeout=timedelta(seconds=0.3))
+        config.update(sticky_queue_schedule_to_start_timeout=timedelta(seconds=1))
         return super().configure_worker(config)
 
 
@@ -215,16 +207,12 @@ async def serve(told: Instructions) -> None:
     """Serve until the process ends."""
     trap = Trap(told.trap, told.act)
     stock.SETTINGS = stock.StockSettings(url=told.stock_url)
-    asks.ATTEMPT_MARGIN = timedelta(seconds=told.margin)
     tools = hurried(discover(), seconds=told.seconds, lands_within=timedelta(seconds=told.lands_within))
     async with parts(Settings(**told.settings), trap.around(tools), {"stock-clerk": CLERK}) as made_of:
         stores = replace(made_of.stores, ledger=TrappedLedger(made_of.stores.database, trap))
-        client, _ = await asyncio.gather(
-            Client.connect(
-                told.temporal, data_converter=data_converter, plugins=[OneHand() if told.one_hand else Sticky()]
-            ),
-            made_of.provider.warm_up(),
-        )
+        kind = OneHand() if told.one_hand else Mortal()
+        client = await Client.connect(told.temporal, data_converter=data_converter, plugins=[kind])
+        await made_of.provider.warm_up()
         async with make_worker(client, replace(made_of, stores=stores), [TrappedActivities(trap)]):
             say("serves")
             await asyncio.Event().wait()

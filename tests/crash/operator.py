@@ -1,0 +1,85 @@
+"""What an operator does: the `temporal` command, and what is seen of a task's history."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType, PendingActivityState
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHandle
+
+from settled.workflows.contract.names import DISPATCH
+from tests.desk import Desk, until
+
+Handle = WorkflowHandle[Any, Any]
+
+
+def address_of(desk: Desk) -> str:
+    """The Temporal server's address."""
+    return desk.client.service_client.config.target_host
+
+
+async def run_temporal(desk: Desk, *words: str) -> tuple[int, str]:
+    """Run the `temporal` command; returns its exit code and all that it says."""
+    process = await asyncio.create_subprocess_exec(
+        *(str(Path(sys.executable).parent / "temporal"), *words),
+        *("--address", address_of(desk), "--disable-config-file", "--disable-config-env"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    return await process.wait(), said.decode()
+
+
+async def temporal(desk: Desk, *words: str) -> None:
+    """Run the `temporal` command, which must succeed."""
+    code, said = await run_temporal(desk, *words)
+    assert code == 0, f"temporal {' '.join(words)}: {said}"
+
+
+async def scheduled(handle: Handle, activity: str) -> list[HistoryEvent]:
+    """The events that schedule an activity of this type, in order."""
+    return [
+        event
+        async for event in handle.fetch_history_events()
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+        and event.activity_task_scheduled_event_attributes.activity_type.name == activity
+    ]
+
+
+async def of_activity(handle: Handle, activity: str = DISPATCH) -> tuple[str, ...]:
+    """The options that name the task's last activity of this type to the `temporal` command."""
+    event = (await scheduled(handle, activity))[-1]
+    name = event.activity_task_scheduled_event_attributes.activity_id
+    return ("--workflow-id", handle.id, "--activity-id", name)
+
+
+async def time_out_soon(desk: Desk, handle: Handle, *options: str, activity: str = DISPATCH, seconds: float) -> None:
+    """Shorten the timeout of an activity that is running, so that nobody waits for a worker that is gone."""
+    which = await of_activity(handle, activity)
+    timeout = ("--start-to-close-timeout", f"{seconds}s")
+    await temporal(desk, "activity", "update-options", *which, *timeout, *options)
+
+
+async def reset(desk: Desk, handle: Handle, *, to_before: str) -> Handle:
+    """Reset a task to before it scheduled the last activity of this type; returns the task as it goes on."""
+    event = (await scheduled(handle, to_before))[-1]
+    at = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
+    which = ("--workflow-id", handle.id, "--event-id", str(at))
+    await temporal(desk, "workflow", "reset", *which, "--reason", "an operator tries again")
+    return desk.client.get_workflow_handle(handle.id, result_type=handle._result_type)
+
+
+async def is_paused(handle: Handle) -> bool:
+    """Whether an activity of the task is paused, and doesn't run any more."""
+    pending = (await handle.describe()).raw_description.pending_activities
+    return any(each.state == PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED for each in pending)
+
+
+async def until_paused(handle: Handle) -> None:
+    """Wait until an activity of the task is paused, and doesn't run any more."""
+    await until(lambda: is_paused(handle))
