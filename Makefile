@@ -7,16 +7,22 @@ READY  := .venv/.ready
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-input -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check dist clean venv
+.PHONY: help demo test histories measure lint types check dist clean venv
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## run a task whose write loses its reply, on a real server; KEEP=1 leaves everything running
 	@$(BIN)/settled local --demo $(if $(filter 1,$(KEEP)),--keep)
 
 test: $(READY) ## run the tests
 	@$(BIN)/python -m pytest -q
+
+histories: $(READY) ## record anew the histories that the replay tests replay (after a deliberate change only)
+	@RECORD_HISTORIES=tests/replay/histories $(BIN)/python -m pytest -q tests/end_to_end
+
+measure: $(READY) ## measure what a turn costs in history, at 10, 100 and 200 turns
+	@$(BIN)/python -m tests.measure_history
 
 lint: $(READY) ## check style and format
 	@$(BIN)/python -m ruff check

@@ -6,6 +6,7 @@ names would leak: the decision is made by status, header and error type.
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from time import time
@@ -43,7 +44,7 @@ def classify(error: Exception) -> ApplicationError:
 def _may_pass(error: Exception) -> bool:
     if isinstance(error, UnknownEvent):
         return False
-    if isinstance(error, StreamError | httpx2.TransportError | TimeoutError | UnicodeDecodeError):
+    if isinstance(error, StreamError | httpx2.RequestError | TimeoutError | UnicodeDecodeError):
         return True
     response = getattr(error, "response", None)
     if response is None:
@@ -69,7 +70,9 @@ def _retry_after(error: Any) -> timedelta | None:
     response = getattr(error, "response", None)
     headers = response.headers if response is not None else {}
     seconds = _seconds(headers.get("retry-after-ms"), headers.get("retry-after"))
-    return None if seconds is None else timedelta(seconds=min(max(seconds, 0.0), MOST_RETRY_AFTER))
+    if seconds is None or math.isnan(seconds):
+        return None
+    return timedelta(seconds=min(max(seconds, 0.0), MOST_RETRY_AFTER))
 
 
 def _seconds(milliseconds: str | None, seconds_or_date: str | None) -> float | None:

@@ -7,6 +7,7 @@ silently. Here a message counts only if `message_stop` came and a stop reason wa
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,8 @@ class Accumulator:
     def __init__(self) -> None:
         self.message: dict[str, Any] | None = None
         self.stopped = False
-        self._json: dict[int, list[str]] = {}
+        self._open: dict[int, list[str]] = {}
+        """The blocks that have not stopped, and the JSON of their inputs so far."""
         self._broken: set[int] = set()
 
     @property
@@ -48,8 +50,8 @@ class Accumulator:
         if handler is None:
             return  # the API adds kinds of events that don't belong to the message; what belongs to it is a delta
         try:
-            handler(self, json.loads(data))
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            handler(self, _parsed(data))
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise StreamError(f"a malformed {event} event: {error}") from error
 
     def finish(self) -> dict[str, Any]:
@@ -61,38 +63,48 @@ class Accumulator:
         if self.message is None or not self.stopped:
             raise StreamError("the stream ended before the message did")
         reason = self.message.get("stop_reason")
-        if self._json or (self._broken and reason in RUNNING_REASONS):
+        if not isinstance(reason, str):
+            raise StreamError("the message has no stop reason")
+        if self._open:
+            raise StreamError("the stream ended within a block")
+        if self._broken and reason in RUNNING_REASONS:
             raise StreamError("the stream ended within a tool's input")
         return self.message
 
     def _start(self, data: dict[str, Any]) -> None:
         if self.message is not None:
             raise ValueError("a second message")
-        self.message = data["message"]
+        message = data["message"]
+        if not all(isinstance(block, dict) for block in message["content"]):
+            raise ValueError("content that is no block")
+        self.message = message
 
     def _block_start(self, data: dict[str, Any]) -> None:
-        content = self._content()
+        content, block = self._content(), data["content_block"]
         if data["index"] != len(content):
             raise ValueError("a block out of order")
-        content.append(data["content_block"])
+        if not isinstance(block["type"], str):
+            raise ValueError("a block without a type")
+        content.append(block)
+        self._open[data["index"]] = []
 
     def _delta(self, data: dict[str, Any]) -> None:
-        block, delta = self._content()[data["index"]], data["delta"]
+        pieces, delta = self._open[data["index"]], data["delta"]
         apply = DELTAS.get(delta["type"])
         if apply is None:
             raise UnknownEvent(f"a delta of the unknown kind {delta['type']!r}")
         if delta["type"] == "input_json_delta":
-            self._json.setdefault(data["index"], []).append(delta["partial_json"])
+            pieces.append("" + delta["partial_json"])
         else:
-            apply(block, delta)
+            apply(self._content()[data["index"]], delta)
 
     def _block_stop(self, data: dict[str, Any]) -> None:
         place = data["index"]
-        text = "".join(self._json.pop(place, []))
+        text = "".join(self._open.pop(place))
         if text:
             try:
-                self._content()[place]["input"] = json.loads(text)
-            except ValueError:
+                self._content()[place]["input"] = _parsed(text)
+            except (ValueError, RecursionError):
                 self._broken.add(place)
 
     def _message_delta(self, data: dict[str, Any]) -> None:
@@ -112,6 +124,22 @@ class Accumulator:
     def _content(self) -> list[dict[str, Any]]:
         content: list[dict[str, Any]] = self._whole()["content"]
         return content
+
+
+def _parsed(text: str) -> Any:
+    """JSON, without the numbers that Python reads and no request can send back.
+
+    Raises:
+        ValueError: it isn't that.
+    """
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no JSON number")
+    return number
 
 
 HANDLERS: dict[str, Callable[[Accumulator, dict[str, Any]], None]] = {

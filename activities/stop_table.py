@@ -76,7 +76,7 @@ def judge(stop_reason: str | None, content: Sequence[Any], resends: int) -> End 
         resends: how many times in a row the transcript was already sent again as it stood.
     """
     kind = kind_of(content)
-    decided = TABLE.get(stop_reason or "", {}).get(kind, INVALID)
+    decided = TABLE.get(stop_reason, {}).get(kind, INVALID) if isinstance(stop_reason, str) else INVALID
     if decided is Run.CALLS:
         return Run.CALLS
     if decided is Resend:

@@ -6,8 +6,13 @@ import asyncio
 from dataclasses import dataclass
 from enum import StrEnum
 
+from settled.activities.artifacts import clean
 from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.errors import InvalidCall, NotFound, NotSent, RateLimited, Rejected, ToolError, Unclear
+
+
+MOST_TEXT = 2_000
+"""Characters of an error that are kept: some of them stand in history."""
 
 
 class Phase(StrEnum):
@@ -40,14 +45,22 @@ def translate(error: BaseException) -> ToolError:
         return Unclear("no answer before the deadline")
     if isinstance(error, asyncio.CancelledError):
         return Unclear("interrupted while the answer was awaited")
-    text = " ".join(str(error).split())
+    text = " ".join(_said(error).split())
     return Unclear(f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__)
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    # An error that can't even say what it is must not hide that there was one.
+    except Exception:
+        return ""
 
 
 def failure_of(error: BaseException) -> Failure:
     """What an error out of a write means."""
     ours = translate(error)
-    text = str(ours) or type(ours).__name__
+    text = clean(_said(ours)[:MOST_TEXT]) or type(ours).__name__
     match ours:
         case InvalidCall():
             return Failure(kind=ErrorKind.INVALID_ARGUMENTS, phase=Phase.BEFORE_SEND, text=text)

@@ -28,14 +28,13 @@ class CountingTransport(httpx2.AsyncBaseTransport):
         """Send the request, unless no connection can be made.
 
         Raises:
-            NotSent: no connection could be made, and no request was begun before.
+            NotSent: no connection could be made, and no other request was begun, neither before nor meanwhile.
         """
-        begun_before = self.begun
         self.begun += 1
         try:
             return await self._inner.handle_async_request(request)
         except BEFORE_THE_FIRST_BYTE as error:
-            if begun_before:
+            if self.begun > 1:
                 raise
             self.begun = 0
             raise NotSent(f"no connection to {request.url.host}: {type(error).__name__}") from error

@@ -39,8 +39,6 @@ from settled.workflows.converter import data_converter
 FAST = ["history.transferProcessorMaxPollRPS=5000", "history.timerProcessorMaxPollRPS=5000"]
 """The stock dev server paces single workflows; without that, a turn takes a third of the time."""
 
-LONGEST_TASK_SECONDS = 20.0
-
 CLERK = AgentProfile(
     model="claude-scripted", system="You are the stock clerk.", tools=("lookup_stock", "reserve_stock"), max_tokens=1000
 )
@@ -92,9 +90,9 @@ class Desk:
         """Start a task and wait for its result, whether it is returned or in a failure's details."""
         return await result_of(await self.start(request, task, **options))
 
-    async def result(self, handle: WorkflowHandle[Any, TaskResult]) -> TaskResult:
+    async def result(self, handle: WorkflowHandle[Any, TaskResult], seconds: float = 20.0) -> TaskResult:
         """The result of a task, whether it is returned or in a failure's details."""
-        return await result_of(handle)
+        return await result_of(handle, seconds)
 
     async def arm(self, fault: str, **options: Any) -> None:
         """Arm a fault of the stock service."""
@@ -126,16 +124,15 @@ class Desk:
         """Keep the history for the replay tests, where that is asked for (`make histories`)."""
         folder = os.environ.get("RECORD_HISTORIES")
         if folder:
-            history = await handle.fetch_history(**which)
-            text = json.dumps(json.loads(history.to_json()), indent=1, sort_keys=True)
-            await asyncio.to_thread((Path(folder) / f"{name}.json").write_text, text + "\n")
+            history = without_places(json.loads((await handle.fetch_history(**which)).to_json()))
+            await asyncio.to_thread((Path(folder) / f"{name}.json").write_text, json.dumps(history, indent=0) + "\n")
 
     async def journal(self, operation: OperationView) -> list[str]:
         """The events of an operation's journal."""
         return [str(row.event) for row in await self.parts.stores.ledger.journal(operation.key)]
 
 
-async def result_of(handle: WorkflowHandle[Any, TaskResult]) -> TaskResult:
+async def result_of(handle: WorkflowHandle[Any, TaskResult], seconds: float = 20.0) -> TaskResult:
     """The result of a task, whether it is returned or in a failure's details.
 
     Raises:
@@ -143,7 +140,7 @@ async def result_of(handle: WorkflowHandle[Any, TaskResult]) -> TaskResult:
         TimeoutError: the task doesn't end.
     """
     try:
-        async with asyncio.timeout(LONGEST_TASK_SECONDS):
+        async with asyncio.timeout(seconds):
             return await handle.result()
     except WorkflowFailureError as failure:
         cause = failure.cause
@@ -155,6 +152,18 @@ async def result_of(handle: WorkflowHandle[Any, TaskResult]) -> TaskResult:
 async def status_of(handle: WorkflowHandle[Any, TaskResult]) -> StatusReport:
     """The answer to the query `status`."""
     return await handle.query("status", result_type=StatusReport)
+
+
+def without_places(value: Any) -> Any:
+    """A history without what tells the machine that it was recorded on: identities, sticky queues and stack traces."""
+    if isinstance(value, list):
+        return [without_places(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    scrubbed = {"identity": "recorder", "stackTrace": ""}
+    if value.get("kind") == "TASK_QUEUE_KIND_STICKY":
+        scrubbed["name"] = "sticky"
+    return {name: scrubbed.get(name, without_places(item)) for name, item in value.items()}
 
 
 async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20.0) -> Any:

@@ -231,7 +231,7 @@ def test_every_module_imports_from_the_installed_wheel(packed: Packed, tmp_path:
     run(*pip, target, packed.wheel_from_sdist, cwd=tmp_path)
 
     def is_run_by_alembic(path: Path) -> bool:
-        return any((folder / "script.py.mako").exists() for folder in path.parents if folder.is_relative_to(ROOT))
+        return any((folder / "versions").is_dir() for folder in path.parents if folder.is_relative_to(ROOT))
 
     names = [name for name, path in modules().items() if path.name != "__main__.py" and not is_run_by_alembic(path)]
     program = f"""

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from settled.worker.settings import load_settings
 from settled.workflows.contract.operation import OperationState
@@ -77,28 +77,49 @@ def operations(
 ) -> None:
     """List the operations of the ledger (SETTLED_DATABASE_URL), the latest change first."""
     states = [_state(name) for name in state or ()]
-    asyncio.run(_list_operations(states, limit, as_json=as_json))
+    asyncio.run(_list_operations(_existing_ledger(), states, limit, as_json=as_json))
 
 
-async def _list_operations(states: list[OperationState], limit: int, *, as_json: bool) -> None:
+def _existing_ledger() -> str:
+    """The ledger's URL; SQLite would make an empty file of one that isn't there."""
+    from sqlalchemy.engine import make_url
+
+    from settled.activities.database import Database
+
+    url = load_settings().database_url
+    Database(url)
+    file = make_url(url).database if url.startswith("sqlite") else None
+    if file is not None and not Path(file).exists():
+        raise ConfigurationError(f"SETTLED_DATABASE_URL: there is no file {file}; name the ledger of a worker")
+    return url
+
+
+async def _list_operations(url: str, states: list[OperationState], limit: int, *, as_json: bool) -> None:
+    from sqlalchemy.exc import DBAPIError
+
     from settled.activities.database import Database
     from settled.activities.ledger import Ledger
 
-    database = Database(load_settings().database_url)
+    database = Database(url)
     try:
         listed = await Ledger(database).listed(states, limit)
+    except DBAPIError as error:
+        raise ConfigurationError(f"SETTLED_DATABASE_URL: holds no ledger of ours: {error.orig}") from error
     finally:
         await database.close()
     if as_json:
         for view, _ in listed:
             typer.echo(view.model_dump_json())
         return
-    table = Table("changed", "operation", "tool", "state", "generation", "sends", "evidence")
+    table = Table(
+        *(Column(name, no_wrap=True) for name in ("changed", "operation", "tool", "state", "gen", "sends", "by"))
+    )
     for view, changed in listed:
         at = datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")
         cells = (at, view.key[:12], view.tool, view.state, str(view.generation), str(view.sends), view.evidence or "")
         table.add_row(*cells)
-    Console().print(table)
+    # Wider than a narrow terminal, or a pipe, rather than cut: a key that is cut can't be used.
+    Console(soft_wrap=True).print(table)
 
 
 def _state(name: str) -> OperationState:

@@ -30,15 +30,19 @@ async def connect() -> Client:
     """A client, configured by Temporal's own variables and profiles.
 
     Raises:
-        ConfigurationError: there is no server at the address.
+        ConfigurationError: there is no server at the address, or the configuration can't be read.
     """
-    config = ClientConfig.load_client_connect_config()
+    try:
+        config = ClientConfig.load_client_connect_config()
+    except (RuntimeError, ValueError) as error:
+        raise ConfigurationError(f"TEMPORAL_PROFILE, TEMPORAL_CONFIG_FILE: {error}") from error
     address = config.setdefault("target_host", DEFAULT_ADDRESS)
     try:
         return await Client.connect(**config, data_converter=data_converter)
     except (RuntimeError, RPCError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ConfigurationError(f"TEMPORAL_ADDRESS: no Temporal server answers at {address}: {reason}") from error
+        raise ConfigurationError(
+            f"TEMPORAL_ADDRESS: no Temporal server answers at {address}; start one, or name another address"
+        ) from error
 
 
 async def run_worker(settings: Settings) -> None:
@@ -52,8 +56,8 @@ async def run_worker(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    client = await connect()
     async with parts(settings, registry, profiles) as made_of:
-        client = await connect()
         # The SDK takes seconds to import: begin now, in a thread, so that the first request doesn't wait for it.
         warming = asyncio.create_task(made_of.provider.warm_up())
         worker = make_worker(client, made_of)

@@ -11,8 +11,9 @@ from contextlib import suppress
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    # As in `agent_task`.
-    from settled.workflows import asks, reporting
+    # As in `agent_task`, and for the same reasons.
+    import settled.workflows.asks as asks  # noqa: PLR0402  # see there
+    import settled.workflows.reporting as reporting  # noqa: PLR0402  # see there
     from settled.workflows.contract import names
     from settled.workflows.contract.operation import Question, SettlementStep
 

@@ -360,8 +360,6 @@ def test_r65_after_a_closed_generation_the_next_one_is_meant(state: OperationSta
 
 # R77, R78, R80: batches
 
-READS, WRITES, QUIET = "r", "w", "q"
-
 
 def batched(*kinds: str) -> tuple[tuple[int, ...], ...]:
     """The batches of calls: `r` reads; `w1` pays order 1 and says so; `q1` does, and doesn't; `x` is answered."""

@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import Client
 
 from settled.activities.registry import discover
-from tests.crash.processes import LANDS_WITHIN, SECONDS, Crew, crew_for
+from tests.crash.processes import LANDS_WITHIN, SECONDS, Bench, Crew
 from tests.desk import Desk, hurried, open_desk
 
 
@@ -22,11 +22,24 @@ async def empty_desk(temporal: Client, tmp_path: Path) -> AsyncIterator[Desk]:
         yield opened
 
 
+@pytest.fixture(scope="session")
+async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    """Worker processes in reserve; none of them outlives the tests."""
+    reserve = Bench(tmp_path_factory.mktemp("workers"))
+    try:
+        yield reserve
+    finally:
+        await reserve.close()
+
+
 @pytest.fixture
-async def crew(empty_desk: Desk) -> AsyncIterator[Crew]:
-    """Worker processes for the empty desk."""
-    async with crew_for(empty_desk) as hired:
+async def crew(empty_desk: Desk, bench: Bench) -> AsyncIterator[Crew]:
+    """Worker processes for the empty desk; none of them outlives the test."""
+    hired = Crew(empty_desk, bench)
+    try:
         yield hired
+    finally:
+        await hired.leave()
 
 
 @pytest.fixture

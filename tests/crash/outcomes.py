@@ -72,15 +72,6 @@ async def until_it_is(desk: Desk, state: OperationState) -> OperationView:
     return operation
 
 
-async def until_journal_ends(desk: Desk, event: str) -> None:
-    """Wait until the last row of the one operation's journal is of this kind."""
-
-    async def ends() -> bool:
-        return any((await desk.journal(view))[-1] == event for view in await in_ledger(desk))
-
-    await until(ends)
-
-
 async def disarm(desk: Desk) -> None:
     """Forget all faults of the stock service, and let held replies go."""
     (await desk.http.delete(f"{desk.stock.url}/faults")).raise_for_status()

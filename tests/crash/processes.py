@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -60,12 +60,19 @@ class WorkerProcess:
         """What it has said so far."""
         return self.log.read_text(errors="replace")
 
+    async def is_told(self, line: str) -> None:
+        """Write a line to its standard input."""
+        stdin = self.process.stdin
+        assert stdin is not None, "it was started with one"
+        stdin.write(f"{line}\n".encode())
+        await stdin.drain()
+
     async def is_frozen(self) -> None:
         """Wait until the kernel says that it is stopped."""
 
         async def stopped() -> bool:
             assert self.process.returncode is None, f"it has ended:\n{self.said()}"
-            return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+            return is_stopped(self.process.pid)
 
         await until(stopped)
 
@@ -89,15 +96,47 @@ class WorkerProcess:
         await self.process.wait()
 
 
+class Bench:
+    """Worker processes that have imported everything and wait to be told what to do, one at a time.
+
+    Python takes seconds to import it all; most tests wait for a timeout meanwhile.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._started: list[WorkerProcess] = []
+        self._next: asyncio.Task[WorkerProcess] | None = None
+
+    async def take(self) -> WorkerProcess:
+        """A worker process that reads its instructions from its standard input."""
+        taken = await (self._next or self._start())
+        self._next = asyncio.create_task(self._start())
+        return taken
+
+    async def _start(self) -> WorkerProcess:
+        command = (sys.executable, "-m", "tests.crash.worker_process", str(os.getpid()))
+        worker = await started(command, self.folder / f"{len(self._started)}.log", PYTHONPATH=str(ROOT))
+        self._started.append(worker)
+        return worker
+
+    async def close(self) -> None:
+        """Kill all that is left."""
+        if self._next is not None:
+            await self._next
+        for worker in self._started:
+            await worker.kill()
+
+
 class Crew:
     """The worker processes of a test; none of them outlives it."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, bench: Bench) -> None:
         self.desk = desk
+        self.bench = bench
         self._hired: list[WorkerProcess] = []
 
     async def hire(self, *, trap: Point | None = None, act: Act = Act.STOP, one_hand: bool = False) -> WorkerProcess:
-        """Start a worker process; it serves when this returns."""
+        """Put a worker process to work; it serves when this returns."""
         told = Instructions(
             temporal=address_of(self.desk),
             settings=self.desk.parts.settings.model_dump(mode="json"),
@@ -108,9 +147,9 @@ class Crew:
             trap=trap,
             act=act,
         )
-        file = await asyncio.to_thread(written, self.desk.folder / "instructions.json", told.model_dump_json())
-        module = (sys.executable, "-m", "tests.crash.worker_process")
-        worker = await self._start([*module, str(os.getpid()), str(file)], {"PYTHONPATH": str(ROOT)})
+        worker = await self.bench.take()
+        self._hired.append(worker)
+        await worker.is_told(told.model_dump_json())
         await worker.says("serves")
         return worker
 
@@ -127,29 +166,35 @@ class Crew:
             "SETTLED_AGENTS": str(self.desk.folder / "agents"),
             "SETTLED_HEALTH_PORT": "0",
         }
-        worker = await self._start([str(Path(sys.executable).parent / "settled"), "worker"], environment | settings)
-        await worker.says("serving task queue")
-        return worker
-
-    async def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> WorkerProcess:
-        log = self.desk.folder / f"worker-{len(self._hired)}.log"
-        with opened(log) as output:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
-        worker = WorkerProcess(process, log)
+        command = (str(Path(sys.executable).parent / "settled"), "worker")
+        worker = await started(command, self.desk.folder / "settled-worker.log", **environment | settings)
         self._hired.append(worker)
+        await worker.says("serving task queue")
         return worker
 
     async def leave(self) -> None:
         """Kill all that is left."""
         for worker in self._hired:
             await worker.kill()
+
+
+async def started(command: Sequence[str], log: Path, **environment: str) -> WorkerProcess:
+    """Start a process, with its output in a file."""
+    with opened(log) as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+        )
+    return WorkerProcess(process, log)
+
+
+def is_stopped(child: int) -> bool:
+    """Whether the kernel says that a child process is stopped."""
+    return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def written(path: Path, text: str) -> Path:
@@ -162,16 +207,6 @@ def written(path: Path, text: str) -> Path:
 def opened(path: Path) -> BinaryIO:
     """Open a file to write to."""
     return path.open("wb")
-
-
-@asynccontextmanager
-async def crew_for(desk: Desk) -> AsyncIterator[Crew]:
-    """Worker processes for a desk, for as long as the context lasts."""
-    crew = Crew(desk)
-    try:
-        yield crew
-    finally:
-        await crew.leave()
 
 
 def another_worker(desk: Desk, interceptors: Sequence[Interceptor] = ()) -> Worker:

@@ -1,23 +1,23 @@
 """A worker in a process of its own, which stops or kills itself at a point of its work, once.
 
-    python -m tests.crash.worker_process PID-OF-THE-TEST FILE-OF-INSTRUCTIONS.json
+    python -m tests.crash.worker_process PID-OF-THE-TEST
 
-It says on standard output, a line each, what it does: that it serves, that it falls into its trap, and what it learns of
-its claims. Its seams are the ones that everybody has: an interceptor, a tool's handler, and a ledger handed to the
-worker's parts.
+It reads one line, its `Instructions`, and says, a line each, that it serves, that it falls into its trap, and what
+becomes of its claims and dispatches. Its seams are the ones that everybody has: an interceptor, a tool's handler, and
+the ledger that is handed to the worker's parts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import importlib
 import os
 import signal
 import sys
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, HttpUrl
@@ -77,7 +77,7 @@ class Instructions(BaseModel):
     """The server's address."""
     settings: dict[str, Any]
     """The worker's settings."""
-    stock_url: HttpUrl
+    stock_url: str
     """The stock service."""
     seconds: float
     """The time budget of a write's attempt."""
@@ -206,7 +206,7 @@ class Mortal(SimplePlugin):
 async def serve(told: Instructions) -> None:
     """Serve until the process ends."""
     trap = Trap(told.trap, told.act)
-    stock.SETTINGS = stock.StockSettings(url=told.stock_url)
+    stock.SETTINGS = stock.StockSettings(url=HttpUrl(told.stock_url))
     tools = hurried(discover(), seconds=told.seconds, lands_within=timedelta(seconds=told.lands_within))
     async with parts(Settings(**told.settings), trap.around(tools), {"stock-clerk": CLERK}) as made_of:
         stores = replace(made_of.stores, ledger=TrappedLedger(made_of.stores.database, trap))
@@ -232,6 +232,12 @@ def die_with(parent: int) -> None:
             sys.exit("the test is gone")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The process. It imports everything before it is told what to do."""
     die_with(int(sys.argv[1]))
-    asyncio.run(serve(Instructions.model_validate_json(Path(sys.argv[2]).read_text(encoding="utf-8"))))
+    importlib.import_module("anthropic")
+    asyncio.run(serve(Instructions.model_validate_json(sys.stdin.readline())))
+
+
+if __name__ == "__main__":
+    main()

@@ -11,13 +11,12 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilterType
 
-from settled.activities.registry import Registry
-from settled.activities.toolkit import Answer, Arguments, Call, read
-from settled.local.messages_script import Reply, tool_use
+from settled.local.messages_script import Reply
 from settled.workflows.contract.ending import EndReason, Status
-from tests.desk import CLERK, Desk, look_up, open_desk, reserve, until
+from tests.desk import Desk, look_up, open_desk, reserve, until
 from tests.end_to_end.test_loop import results_in
 from tests.end_to_end.test_writes import waits
+from tests.measure_history import history_sizes
 
 GOAL = "reserve 2 of A1 for order 1001"
 
@@ -129,37 +128,11 @@ async def test_r63_a_reset_to_before_the_model_request_tells_the_model_what_was_
     assert desk.model.refusals == []
 
 
-class Page(Arguments):
-    number: int
-
-
-@read()
-async def page(asked: Page, call: Call) -> Answer:
-    """Give a page of 20 kB."""
-    return Answer(data=f"{asked.number} " + "x" * 20_000, source="test")
-
-
-async def test_history_per_turn_is_constant_at_20_kb_outputs(temporal: Client, tmp_path: Path) -> None:
-    """At 100 turns at most 3 kB a turn, and no more at the end than at the beginning."""
-    profiles = {"reader": CLERK.model_copy(update={"tools": ("page",)})}
-    async with open_desk(temporal, tmp_path, registry=Registry({"page": page}), profiles=profiles) as desk:
-        desk.will_say(*(tool_use("page", {"number": number}) for number in range(49)), "Read.")
-        few = await size_of(await finished(desk))
-        desk.will_say(*(tool_use("page", {"number": number}) for number in range(99)), "Read.")
-        many = await size_of(await finished(desk))
-        per_turn = (many - few) / 50
-        assert per_turn <= 3_000
-        assert many / 100 <= 3_000
-
-
-async def finished(desk: Desk) -> WorkflowHandle[Any, Any]:
-    """A task that has run to its end."""
-    handle = await desk.start({"goal": "read", "budget": {"requests": 100}})
-    await desk.result(handle)
-    return handle
-
-
-async def size_of(handle: WorkflowHandle[Any, Any]) -> int:
-    """The bytes of a task's history, as the server counts them."""
-    history = await handle.fetch_history()
-    return sum(event.ByteSize() for event in history.events)
+@pytest.mark.parametrize("turns", [100])
+async def test_history_per_turn_is_constant_at_20_kb_outputs(temporal: Client, tmp_path: Path, turns: int) -> None:
+    """At most 3 kB a turn, and no more at the end than at the beginning."""
+    sizes = await history_sizes(temporal, tmp_path, (turns // 2, turns))
+    few, many = sizes[turns // 2], sizes[turns]
+    assert many.bytes / turns <= 3_000
+    assert (many.bytes - few.bytes) / (turns // 2) <= 3_000
+    assert (many.events - few.events) / (turns // 2) <= 13

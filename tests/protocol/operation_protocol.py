@@ -1,26 +1,31 @@
-"""Exhaustive check of the operation protocol: every interleaving of up to three dispatches, over two generations.
+"""Exhaustive check of the operation protocol: every interleaving of dispatches, settlement and people, in two generations.
 
     python -m tests.protocol.operation_protocol    # each kind of service, then what each broken rule leads to
 
-Modelled here are the world outside of the ledger (dispatches that freeze, die, answer late or never; a service that is
-slow, forgets keys, and whose lookups lag) and the order in which things happen, which is any. Not modelled but called,
-as they ship, are the decisions (`activities.protocol`, `activities.settling`), the state table (`workflows.states`) and
-the fold (`activities.journal`): what is checked is what runs. A change of a rule belongs there; this shows what it does.
+What is modelled is the world outside of the ledger (dispatches that freeze, die, answer late or never; a service that is
+slow, forgets keys, and whose lookups lag), and that things happen in any order. What is called, as it ships, are the
+decisions (`activities.protocol`, `activities.settling`), the state table (`workflows.states`) and the journal's fold:
+what is checked is what runs.
 
-Time is what a world makes of it. A claim is made at `NOW` and a lookup at `LOOK`, just after the attempt's deadline; an
-attempt that has grown old has a deadline of long ago, so that `lands_within` has passed since. A service that remembers
-keys for a while may forget them as soon as the attempts' deadlines and the service's own promises allow it.
+A dispatch that hasn't claimed is nothing but an order (generation, permit) that somebody knows, and orders are never
+forgotten: a process that was frozen, a reset run, a second task may claim with any that was ever issued, at any time.
+
+Times are a matter of the world, too. Claims are made at `NOW`, lookups at `LOOK`, just after the attempt's deadline. An
+attempt that has grown old has its deadline in the far past, so that `lands_within` is over. A service that remembers its
+keys for a while forgets them as early as the deadlines that were kept and its other promises allow.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 from settled.activities import protocol, settling
+from settled.activities.journal import Attempt as Claimed
 from settled.activities.journal import Entry, Operation, Row, Subject, advance
 from settled.activities.keys import remote_key
 from settled.activities.settling import Lookup, Move, Patience, Promise
@@ -29,23 +34,20 @@ from settled.workflows.contract.operation import OperationState
 from settled.workflows.errors import IllegalTransition
 from settled.workflows.states import TRANSITIONS, Event
 
-MOST_DISPATCHES = 3
-"""Dispatches at a time of which something may still come."""
+GENERATIONS = 2
 MOST_PERMITS = 3
-GENERATIONS = (1, 2)
+MOST_ATTEMPTS = 3
+"""Attempts at a time of which something may still come."""
 
 KEY = "0" * 64
 SUBJECT = Subject(tool="t", tenant="t", principal="p", fingerprint="f", arguments="a", resources=())
-NOW, LOOK = 1000.0, 1011.0
 SECONDS, LANDS_WITHIN, REMEMBERS = 10.0, 100.0, 10_000.0
+NOW, LOOK = 1_000.0, 1_011.0
 LONG_AGO = 0.0
-"""The deadline of an attempt that has grown old: `lands_within` has passed since."""
+"""The deadline of an attempt that has grown old."""
 FORGOTTEN = NOW - 2 * REMEMBERS
-"""When the first attempt was made, if the service has forgotten its key since."""
+"""When the first attempt was claimed, if the service has forgotten its key since."""
 PATIENT, IMPATIENT = Patience(total=1e9), Patience(total=0.0)
-UNSETTLED = frozenset(
-    {OperationState.DISPATCHED, OperationState.UNKNOWN, OperationState.RESENDABLE, OperationState.NEEDS_HUMAN}
-)
 
 
 class Kind(NamedTuple):
@@ -56,12 +58,11 @@ class Kind(NamedTuple):
     bounded: bool
     """Whether it states `lands_within`."""
     looks_up: bool = True
-    """Whether it has a lookup."""
 
     def __str__(self) -> str:
         if not self.looks_up:
             return "no lookup"
-        return f"dedupes {self.dedupes}, lands_within {'stated' if self.bounded else 'None'}"
+        return f"dedupes {self.dedupes:7} lands_within {'stated' if self.bounded else 'None'}"
 
     @property
     def promise(self) -> Promise:
@@ -81,61 +82,554 @@ KINDS = [
 
 
 class Attempt(NamedTuple):
-    """A dispatch of which something may still come. One that can do nothing more is left out of the world."""
+    """An attempt of which something may still come; one that can do nothing more is left out of the world."""
 
     generation: int
     permit: int
-    phase: str = "idle"
-    """idle ─claim▶ claimed ─send▶ flying ─▶ done (at the service) | declined"""
+    phase: str = "claimed"
+    """claimed ─send▶ flying ─▶ done or declined, at the service; what the ledger is told is another matter."""
     old: bool = False
-    """Whether `lands_within` has passed since its deadline: it can't send or land any more."""
-    heard: bool = True
-    """Whether it lives, and will report what it hears."""
-    until: float | None = None
-    """If its permit was issued because the service dedupes: the latest deadline that the permit allowed."""
+    """Whether `lands_within` has passed since its deadline: it can neither send nor land any more."""
+    lives: bool = True
+    """Whether its process will report what it hears."""
+    until: float = 0.0
+    """When its deadline had to lie at the latest, if it was allowed because the service remembers the key until then."""
 
     @property
     def may_land(self) -> bool:
         """Whether it may still have an effect."""
         return self.phase in ("claimed", "flying") and not self.old
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing comes of it any more: no effect, no report, and no lookup that misses it."""
+        return not self.lives and (self.old or self.phase in ("claimed", "declined"))
+
+
+class Note(NamedTuple):
+    """The row that a settlement is about to write; meanwhile, anything may happen."""
+
+    event: Event
+    generation: int
+    permit: int
+    until: float | None
+    seen: LookupAnswer | None = None
+    """Only where a lookup is judged when it is written, which is against the rules."""
+    waiting: bool = False
+
 
 class World(NamedTuple):
     """Everything there is."""
 
     ledger: int = 0
-    """The operation as the ledger has it, by its number in `Model.operations`; 0: no row."""
+    """The operation as the ledger has it, by its number in `Model.operations`; 0: it has none."""
     attempts: tuple[Attempt, ...] = ()
-    effects: tuple[int, ...] = (0, 0)
+    effects: tuple[int, ...] = (0,) * GENERATIONS
     """At the service, by generation: each has its own key there."""
     proposed: int = 1
-    """The newest generation that a proposal named."""
+    """The newest generation that a proposal meant."""
     closed: int = 0
-    """The newest generation that was said to have had no effect."""
+    """The newest generation of which was said that it has no effect."""
     forgets: bool = False
     """Whether the service has forgotten the current generation's key."""
-    asked: Entry | Seen | None = None
-    """What a lookup that was made will add to the journal, or saw; the journal may move before it is written."""
+    note: Note | None = None
 
 
-class Seen(NamedTuple):
-    """What a lookup saw, where it is judged only when it is written (a broken rule)."""
+def judge(operation: Operation, promise: Promise, lookup: Lookup, waiting: bool, patience: Patience) -> Entry:
+    """The shipped judgement of a lookup."""
+    key = remote_key(KEY, operation.generation)
+    return settling.judge(
+        operation, promise, lookup, remote_key=key, arguments={}, waiting=waiting, patience=patience
+    )
 
-    found: bool
-    waiting: bool
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The decisions, each as it ships unless a broken rule takes its place."""
+    """The decisions: as they ship, unless a broken rule takes the place of one."""
 
     claim: Callable[[Operation | None, protocol.Claim, float], Entry | None] = protocol.claim
     report: Callable[[Operation, protocol.Report, float], Entry | None] = protocol.report
     miss: Callable[[Operation | None, protocol.Claim, float], Entry | None] = protocol.miss
     next_generation: Callable[[Operation | None], int] = protocol.next_generation
-    judge: Callable[[Operation, Promise, Lookup, bool, Patience], Entry] = lambda operation, promise, lookup, waiting, (
-        patience
-    ): settling.judge(
-        operation, promise, lookup, remote_key=remote_key(KEY, operation.generation), arguments={}, waiting=waiting,
-        patience=patience,
+    judge: Callable[[Operation, Promise, Lookup, bool, Patience], Entry] = judge
+    arrows: Mapping[tuple[OperationState, Event], OperationState] = field(default_factory=dict)
+    """Arrows that the state table doesn't have."""
+    judges_late: bool = False
+    """Whether a lookup counts for the time at which its answer is written, instead of that before it was asked."""
+    writes_stale: bool = False
+    """Whether a row is written although the journal has moved on since it was decided."""
+
+
+class Model:
+    """All worlds that one kind of service and one set of rules lead to."""
+
+    def __init__(self, kind: Kind, rules: Rules) -> None:
+        self.kind, self.rules, self.promise = kind, rules, kind.promise
+        self.operations: list[Operation | None] = [None]
+        self._numbers: dict[Operation | None, int] = {None: 0}
+        self._amended: dict[tuple[Any, ...], tuple[int, Event | None]] = {}
+        self._notes: dict[tuple[Any, ...], Note | None] = {}
+
+    def check(self) -> str:
+        """Walk all worlds; the shortest way to a fault, or how many worlds hold."""
+        start = World()
+        came_from: dict[World, tuple[World, str] | None] = {start: None}
+        queue, questions = deque([start]), set()
+        while queue:
+            world = queue.popleft()
+            questions.add((world.ledger, any(world.effects)))
+            for step, after in self.steps(world):
+                if after in came_from:
+                    continue
+                came_from[after] = (world, step)
+                if wrong := self.fault(after):
+                    return f"{wrong}: {' > '.join(reversed(list(way_to(after, came_from))))}"
+                queue.append(after)
+        for ledger, effect in sorted(questions):
+            if not self.ends(self.operations[ledger], effect=effect):
+                return f"never ends: {self.operations[ledger]}"
+        return f"holds ({len(came_from)} worlds)"
+
+    def fault(self, world: World) -> str | None:
+        """What is wrong with this world, whatever happens next."""
+        operation = self.operations[world.ledger]
+        if max(world.effects) > 1:
+            return "two effects"
+        if any(world.effects[: world.closed]):
+            return "closed without an effect, with an effect"
+        if operation is not None:
+            effect = world.effects[operation.generation - 1]
+            if operation.state is OperationState.COMPLETED and not effect:
+                return "completed without an effect"
+            if any(attempt.may_land and attempt.generation < operation.generation for attempt in world.attempts):
+                return "the next generation is open while an attempt of this one may land"
+        return None
+
+    def ends(self, operation: Operation | None, *, effect: bool) -> bool:
+        """Whether the question comes to an end, be it before a person, where everybody is dead but the settlement."""
+        if operation is None:
+            return True
+        if self.kind.bounded:
+            aged = tuple(replace(attempt, deadline=LONG_AGO) for attempt in operation.attempts)
+            operation = replace(operation, attempts=aged)
+        for _ in range(2 * MOST_PERMITS):
+            move = settling.next_move(operation, self.promise, LOOK, waiting=False)
+            if move in (Move.DONE, Move.AWAIT_PERSON):
+                return True
+            note = self.note_of(operation, move, found(operation) if effect else Absent(), False, IMPATIENT)
+            if note is None:
+                return False
+            operation = advance(KEY, operation, row_of(note))
+        return False
+
+    # --- What may happen next -----------------------------------------------------------------------------------------
+
+    def steps(self, world: World) -> Iterator[tuple[str, World]]:
+        """Everything that may happen next."""
+        yield from self.tasks(world)
+        for attempt in sorted(set(world.attempts)):
+            yield from self.attempt(world, attempt)
+        yield from self.time(world)
+        yield from self.settlement(world)
+
+    def tasks(self, world: World) -> Iterator[tuple[str, World]]:
+        """Proposals, claims, questions and withdrawals, with every order that was ever given."""
+        operation = self.operations[world.ledger]
+        meant = self.rules.next_generation(operation)
+        if world.proposed < meant <= GENERATIONS:
+            yield "propose again", world._replace(proposed=meant)
+        for generation in range(1, world.proposed + 1):
+            open_here = operation is not None and operation.generation == generation
+            newest = operation.permit if open_here and operation is not None else 1
+            passed = operation is not None and operation.generation > generation
+            for permit in range(1, (MOST_PERMITS if passed else newest) + 1):
+                order = f"{generation}.{permit}"
+                ask = protocol.Claim(
+                    subject=SUBJECT, generation=generation, permit=permit, seconds=SECONDS, task="task"
+                )
+                ledger, event = self.amend(world.ledger, ("claim", ask), lambda now: self.rules.claim(now, ask, NOW))
+                if event is Event.CLAIMED and len(world.attempts) < MOST_ATTEMPTS:
+                    until = (operation.permit_until or 0.0) if operation is not None and open_here else 0.0
+                    claimed = Attempt(generation, permit, until=until)
+                    yield f"claim {order}", self.moved(world, ledger, attempts=(*world.attempts, claimed))
+                elif event is not None and event is not Event.CLAIMED:
+                    yield f"claim {order}, void", self.moved(world, ledger)
+                ledger, event = self.amend(world.ledger, ("miss", ask), lambda now: self.rules.miss(now, ask, NOW))
+                if event is not None:
+                    yield f"no trace of {order}", self.moved(world, ledger)
+            ask = protocol.Claim(subject=SUBJECT, generation=generation, permit=1, seconds=SECONDS, task="task")
+            ledger, event = self.amend(
+                world.ledger, ("withdraw", ask), lambda now: protocol.withdraw(now, ask, others_wait=False)
+            )
+            if event is not None:
+                yield f"withdraw {generation}", self.moved(world, ledger)
+
+    def attempt(self, world: World, attempt: Attempt) -> Iterator[tuple[str, World]]:
+        """What an attempt, its request and its answer may come to."""
+        name, place = f"{attempt.generation}.{attempt.permit}", attempt.generation - 1
+        if attempt.lives:
+            yield f"{name} dies", changed(world, attempt, attempt._replace(lives=False))
+            answer = {"claimed": Event.NOT_SENT, "done": Event.SUCCEEDED, "declined": Event.DECLINED}.get(attempt.phase)
+            if answer is not None:
+                yield self.reported(world, attempt, answer, None)
+            yield self.reported(world, attempt, Event.UNCLEAR, attempt._replace(lives=False))
+            if attempt.phase == "claimed" and not attempt.old:
+                yield f"{name} sends", changed(world, attempt, attempt._replace(phase="flying"))
+        if attempt.phase == "flying" and not attempt.old:
+            remembers = self.kind.dedupes == "always" or (self.kind.dedupes == "a while" and not world.forgets)
+            landed = changed(world, attempt, attempt._replace(phase="done"))
+            if remembers and world.effects[place]:
+                yield f"{name} lands again", landed
+                return
+            effects = tuple(count + (n == place) for n, count in enumerate(world.effects))
+            yield f"{name} lands", landed._replace(effects=effects)
+            yield f"{name} is declined", changed(world, attempt, attempt._replace(phase="declined"))
+
+    def reported(self, world: World, attempt: Attempt, event: Event, then: Attempt | None) -> tuple[str, World]:
+        """The world after the attempt told the ledger how it ended."""
+        report = protocol.Report(
+            event=event, generation=attempt.generation, permit=attempt.permit, task="task", body={}
+        )
+        ledger, appended = self.amend(
+            world.ledger,
+            ("report", event, attempt.generation, attempt.permit),
+            lambda now: self.rules.report(now, report, NOW) if now else None,
+        )
+        after = changed(world, attempt, then)
+        step = f"{attempt.generation}.{attempt.permit} reports {event}"
+        return step, self.moved(after, ledger) if appended else after
+
+    def time(self, world: World) -> Iterator[tuple[str, World]]:
+        """Time passes: an attempt grows old, or the service forgets the key."""
+        operation = self.operations[world.ledger]
+        if operation is None:
+            return
+        for attempt in operation.out if self.kind.bounded else ():
+            if attempt.deadline > LONG_AGO:
+                old = tuple(replace(a, deadline=LONG_AGO) if a is attempt else a for a in operation.attempts)
+                aged = world._replace(ledger=self.number(replace(operation, attempts=old)))
+                for other in world.attempts:
+                    if (other.generation, other.permit) == (operation.generation, attempt.permit):
+                        aged = changed(aged, other, other._replace(old=True))
+                yield f"{operation.generation}.{attempt.permit} grows old", aged
+        if self.kind.dedupes == "a while" and operation.attempts and not world.forgets:
+            if self.may_forget(operation, [a for a in world.attempts if a.generation == operation.generation]):
+                first = replace(operation.attempts[0], claimed_at=FORGOTTEN)
+                until = None if operation.permit_until is None else FORGOTTEN + REMEMBERS
+                forgot = replace(operation, attempts=(first, *operation.attempts[1:]), permit_until=until)
+                yield "the key is forgotten", world._replace(ledger=self.number(forgot), forgets=True)
+
+    def may_forget(self, operation: Operation, attempts: list[Attempt]) -> bool:
+        """Whether the key may be forgotten now, by the deadlines that the permits demanded.
+
+        Where a permit was issued because the key is remembered, every attempt must have landed by then, or grown old.
+        Without `lands_within` nobody knows; that a request is not on its way for longer than a key is remembered is
+        taken for granted then (DESIGN, rule 7).
+        """
+        lively = [attempt for attempt in attempts if attempt.may_land]
+        if operation.permit_until is None and not any(attempt.until for attempt in attempts):
+            return True
+        overrun = [a for a in lively if self.kind.bounded and a.until + LANDS_WITHIN > NOW + REMEMBERS]
+        return all(attempt in overrun and attempt.phase == "flying" for attempt in lively)
+
+    def settlement(self, world: World) -> Iterator[tuple[str, World]]:
+        """A settlement decides on a row, and writes it later, if the journal hasn't moved."""
+        operation = self.operations[world.ledger]
+        if operation is None:
+            return
+        if world.note is not None:
+            yield from self.written(world, operation, world.note)
+            return
+        effect = world.effects[operation.generation - 1] > 0
+        own = [attempt for attempt in world.attempts if attempt.generation == operation.generation]
+        # Its index lags: an effect may be missed as long as its attempt isn't old.
+        may_miss = not effect or any(attempt.phase == "done" and not attempt.old for attempt in own)
+        answers: list[LookupAnswer] = [InFlux()]
+        answers += [found(operation)] if effect else []
+        answers += [Absent()] if may_miss else []
+        for waiting in (True, False):
+            move = settling.next_move(operation, self.promise, LOOK, waiting=waiting)
+            for answer in answers if move is Move.LOOK_UP else answers[:1]:
+                for patience in (PATIENT, IMPATIENT):
+                    note = self.note_of(operation, move, answer, waiting, patience)
+                    if note is not None and note.permit <= MOST_PERMITS:
+                        yield f"settlement: {note.event}", world._replace(note=note)
+
+    def written(self, world: World, operation: Operation, note: Note) -> Iterator[tuple[str, World]]:
+        """The row that was decided on is written."""
+        if note.seen is not None:
+            late = self.note_of(operation, Move.LOOK_UP, note.seen, note.waiting, PATIENT)
+            if late is None or late.permit > MOST_PERMITS:
+                yield "looked", world._replace(note=None)
+                return
+            note = late._replace(seen=None)
+        try:
+            ledger = self.number(advance(KEY, operation, row_of(note)))
+        except IllegalTransition:
+            assert self.rules.writes_stale, "a row that was decided on fits, as long as the journal hasn't moved"
+            yield "refused by the table", world._replace(note=None)
+        else:
+            yield "written", self.moved(world, ledger)._replace(note=None)
+
+    def note_of(
+        self, operation: Operation, move: Move, answer: LookupAnswer, waiting: bool, patience: Patience
+    ) -> Note | None:
+        """The row that a settlement's step leads to; None if it leaves everything as it is."""
+        asked = (self.number(operation), move, type(answer), waiting, patience)
+        if asked not in self._notes:
+            self._notes[asked] = self._note_of(operation, move, answer, waiting, patience)
+        return self._notes[asked]
+
+    def _note_of(
+        self, operation: Operation, move: Move, answer: LookupAnswer, waiting: bool, patience: Patience
+    ) -> Note | None:
+        event = {
+            Move.EXPIRE: Event.EXPIRED,
+            Move.CLOSE: Event.NOTHING_OUT,
+            Move.HAND_OVER: Event.HANDED_TO_PERSON,
+            Move.VOID: Event.WITHDRAWN,
+        }.get(move)
+        if event is not None:
+            return Note(event, operation.generation, operation.permit, None)
+        if move is not Move.LOOK_UP:
+            return None
+        lookup = Lookup(answer=answer, asked_at=LOOK)
+        entry = self.rules.judge(operation, self.promise, lookup, waiting, patience)
+        if TRANSITIONS[operation.state][entry.event] is operation.state and not self.rules.judges_late:
+            return None
+        seen = answer if self.rules.judges_late else None
+        return Note(entry.event, entry.generation, entry.permit, entry.body.get("until"), seen, waiting)
+
+    # --- The ledger ---------------------------------------------------------------------------------------------------
+
+    def amend(
+        self, ledger: int, what: tuple[Any, ...], decide: Callable[[Operation | None], Entry | None]
+    ) -> tuple[int, Event | None]:
+        """The ledger after the decision, and what was appended."""
+        if (ledger, what) not in self._amended:
+            operation = self.operations[ledger]
+            entry = decide(operation)
+            if entry is None:
+                self._amended[ledger, what] = ledger, None
+            else:
+                self._amended[ledger, what] = self.number(advance(KEY, operation, row_of(entry))), entry.event
+        return self._amended[ledger, what]
+
+    def moved(self, world: World, ledger: int, **changes: Any) -> World:
+        """The world after a row was appended."""
+        before, after = self.operations[world.ledger], self.operations[ledger]
+        assert after is not None, "there is a row"
+        if before is not None and after.generation > before.generation:
+            changes["forgets"] = False
+        if after.state.closed:
+            changes["closed"] = max(world.closed, after.generation)
+        return world._replace(ledger=ledger, note=world.note if self.rules.writes_stale else None, **changes)
+
+    def number(self, operation: Operation) -> int:
+        """The operation's number, less everything in it that no decision looks at."""
+        if operation.state.settled:
+            attempts: tuple[Claimed, ...] = ()
+        else:
+            attempts = tuple(
+                replace(a, sent=True, deadline=LONG_AGO if a.answered_no else a.deadline) for a in operation.attempts
+            )
+        plain = replace(
+            operation,
+            seq=0,
+            lookups=0,
+            result=None,
+            evidence=None,
+            opened_at=NOW,
+            changed_at=NOW,
+            attempts=attempts,
+            permit_until=None if operation.state.settled else operation.permit_until,
+        )
+        if plain not in self._numbers:
+            self._numbers[plain] = len(self.operations)
+            self.operations.append(plain)
+        return self._numbers[plain]
+
+
+def changed(world: World, attempt: Attempt, to: Attempt | None) -> World:
+    """The world with this attempt changed, or done with."""
+    rest = list(world.attempts)
+    rest.remove(attempt)
+    if to is not None and not to.over:
+        rest.append(to)
+    return world._replace(attempts=tuple(sorted(rest)))
+
+
+def row_of(entry: Entry | Note) -> Row:
+    """The entry as a row."""
+    body = entry.body if isinstance(entry, Entry) else {"until": entry.until}
+    return Row(
+        event=entry.event,
+        generation=entry.generation,
+        permit=entry.permit,
+        task="task",
+        body=body | {"subject": asdict(SUBJECT)},
+        seq=1,
+        at=NOW,
+        state=OperationState.NONE,
     )
+
+
+def found(operation: Operation) -> Found:
+    """The lookup's answer that shows the current generation's effect."""
+    return Found(key=remote_key(KEY, operation.generation), request=None, answer=Answer(data=None, source=""))
+
+
+def way_to(world: World, came_from: Mapping[World, tuple[World, str] | None]) -> Iterator[str]:
+    """The steps that led to the world, the last one first."""
+    while (came := came_from[world]) is not None:
+        world, step = came
+        yield step
+
+
+# --- What if a rule didn't hold? ----------------------------------------------------------------------------------------
+
+
+def claimed(ask: protocol.Claim, now: float) -> Entry:
+    """The row of a claim that ought to be refused."""
+    body = {"deadline": now + ask.seconds, "subject": asdict(ask.subject)}
+    return Entry(event=Event.CLAIMED, generation=ask.generation, permit=ask.permit, task=ask.task, body=body)
+
+
+def claims_without_permit(operation: Operation | None, ask: protocol.Claim, now: float) -> Entry | None:
+    if operation and operation.generation == ask.generation and operation.state is OperationState.UNKNOWN:
+        return claimed(ask, now)
+    return protocol.claim(operation, ask, now)
+
+
+def claims_in_closed_generation(operation: Operation | None, ask: protocol.Claim, now: float) -> Entry | None:
+    if operation and operation.generation > ask.generation:
+        return claimed(ask, now)
+    return protocol.claim(operation, ask, now)
+
+
+def claims_with_missed_permit(operation: Operation | None, ask: protocol.Claim, now: float) -> Entry | None:
+    if operation and operation.generation == ask.generation and operation.state is not OperationState.NONE:
+        unspent = all(attempt.permit != ask.permit for attempt in operation.attempts)
+        if unspent and operation.state in (UNKNOWN, DISPATCHED, RESENDABLE):
+            return claimed(ask, now)
+    return protocol.claim(operation, ask, now)
+
+
+def claims_after_the_window(operation: Operation | None, ask: protocol.Claim, now: float) -> Entry | None:
+    return protocol.claim(operation and replace(operation, permit_until=None), ask, now)
+
+
+def claims_the_next_while_unknown(operation: Operation | None, ask: protocol.Claim, now: float) -> Entry | None:
+    if operation and operation.state is OperationState.UNKNOWN and operation.generation == ask.generation - 1:
+        return claimed(ask, now)
+    return protocol.claim(operation, ask, now)
+
+
+def next_while_unknown(operation: Operation | None) -> int:
+    opens = operation is not None and operation.state is OperationState.UNKNOWN
+    return protocol.next_generation(operation) + opens
+
+
+def decline_settles_all(operation: Operation, ended: protocol.Report, now: float) -> Entry | None:
+    entry = protocol.report(operation, ended, now)
+    if entry and entry.event is Event.DECLINED_WHILE_OTHERS_OUT:
+        return replace(entry, event=Event.DECLINED)
+    return entry
+
+
+def old_is_as_good_as_answered(operation: Operation, ended: protocol.Report, now: float) -> Entry | None:
+    young = tuple(a for a in operation.attempts if a.deadline > LONG_AGO or a.permit == ended.permit)
+    return protocol.report(replace(operation, attempts=young), ended, now)
+
+
+def absent_permits_a_resend(
+    operation: Operation, promise: Promise, lookup: Lookup, waiting: bool, patience: Patience
+) -> Entry:
+    if isinstance(lookup.answer, Absent) and waiting:
+        promise = replace(promise, dedupes=1e12)
+    return judge(operation, promise, lookup, waiting, patience)
+
+
+def absent_means_not_executed(
+    operation: Operation, promise: Promise, lookup: Lookup, waiting: bool, patience: Patience
+) -> Entry:
+    return judge(replace(operation, attempts=()), promise, lookup, waiting, patience)
+
+
+def window_counts_sends(
+    operation: Operation, promise: Promise, lookup: Lookup, waiting: bool, patience: Patience
+) -> Entry:
+    entry = judge(operation, promise, lookup, waiting, patience)
+    if entry.body.get("until") is not None and promise.lands_within is not None:
+        return replace(entry, body=entry.body | {"until": entry.body["until"] + promise.lands_within})
+    return entry
+
+
+UNKNOWN, DISPATCHED = OperationState.UNKNOWN, OperationState.DISPATCHED
+RESENDABLE, NOT_EXECUTED = OperationState.RESENDABLE, OperationState.NOT_EXECUTED
+
+BROKEN: dict[str, Rules] = {
+    "no permit": Rules(claim=claims_without_permit, arrows={(UNKNOWN, Event.CLAIMED): DISPATCHED}),
+    "a decline settles all": Rules(report=decline_settles_all),
+    "old is as good as answered": Rules(report=old_is_as_good_as_answered),
+    "withdrawn means not executed": Rules(arrows={(RESENDABLE, Event.WITHDRAWN): NOT_EXECUTED}),
+    "absent permits a resend": Rules(judge=absent_permits_a_resend),
+    "absent means not executed": Rules(judge=absent_means_not_executed),
+    "a closed generation's permit still claims": Rules(claim=claims_in_closed_generation),
+    "a missed dispatch keeps its permit": Rules(
+        claim=claims_with_missed_permit,
+        arrows={(UNKNOWN, Event.CLAIMED): DISPATCHED, (DISPATCHED, Event.CLAIMED): DISPATCHED},
+    ),
+    "the next generation opens while unknown": Rules(
+        claim=claims_the_next_while_unknown, next_generation=next_while_unknown
+    ),
+    "a permit outlives the key": Rules(claim=claims_after_the_window),
+    "the window counts sends, not landings": Rules(judge=window_counts_sends),
+    "a lookup speaks for the time of its answer": Rules(judges_late=True),
+    "a row is written though the journal has moved": Rules(writes_stale=True),
+}
+
+
+@contextmanager
+def table_with(arrows: Mapping[tuple[OperationState, Event], OperationState]) -> Iterator[None]:
+    """The state table with more, or other, arrows."""
+    before = {state: dict(row) for state, row in TRANSITIONS.items()}
+    try:
+        for (state, event), to in arrows.items():
+            TRANSITIONS[state][event] = to
+        yield
+    finally:
+        for state, row in before.items():
+            TRANSITIONS[state].clear()
+            TRANSITIONS[state].update(row)
+
+
+def check(kind: Kind, rules: Rules | None = None) -> str:
+    """ "holds (n worlds)", or the shortest way to a fault."""
+    rules = rules or Rules()
+    with table_with(rules.arrows):
+        return Model(kind, rules).check()
+
+
+def first_fault(rules: Rules) -> tuple[Kind, str] | None:
+    """The first kind of service for which the rules lead to a fault."""
+    for kind in KINDS:
+        result = check(kind, rules)
+        if not result.startswith("holds"):
+            return kind, result
+    return None
+
+
+def main() -> int:
+    """Print what holds, and what each broken rule leads to."""
+    results = [(str(kind), check(kind)) for kind in KINDS]
+    lines = [f"{name:40} {result}" for name, result in results]
+    for name, rules in BROKEN.items():
+        fault = first_fault(rules)
+        lines.append(f"broken rule '{name}' ({fault[0]}): {fault[1]}" if fault else f"broken rule '{name}' is not seen")
+    sys.stdout.write("\n".join(lines) + "\n")
+    return int(any(not result.startswith("holds") for _, result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Writes that land late, or not at all: what a timeout leaves open is looked up before anything is sent again."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from settled.activities.registry import Registry, discover
+from settled.activities.toolkit import Answer, Call
+from settled.workflows.contract.names import DISPATCH
+from settled.workflows.contract.operation import Evidence, OperationState, SettlementStep
+from settled.workflows.converter import data_converter
+from tests.crash.operator import scheduled, time_out_soon
+from tests.crash.outcomes import TASK, assert_reserved_once, disarm, in_ledger, until_it_is, until_reserved
+from tests.desk import Desk, hurried, open_desk, reserve, result_of, until
+
+
+class Stubborn:
+    """The tool `reserve_stock`, whose first call doesn't hear that its time is over, and sends when it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = asyncio.Event()
+        self.calls = 0
+        self._tool = discover().write("reserve_stock")
+
+    def registry(self) -> Registry:
+        """The tools, with this one among them."""
+        tools = discover().tools | {self._tool.name: replace(self._tool, handler=self.handle)}  # type: ignore[operator]
+        return hurried(Registry(tools), seconds=1.0, lands_within=timedelta(seconds=1))
+
+    async def handle(self, asked: Any, call: Call) -> Answer:
+        """Reserve, sooner or later."""
+        self.calls += 1
+        if self.calls == 1:
+            while not self.let_go.is_set():
+                with suppress(asyncio.CancelledError):
+                    await self.let_go.wait()
+        return await self._tool.handler(asked, call)
+
+
+async def test_a_commit_after_the_callers_timeout_is_found(desk: Desk) -> None:
+    """B38, R66, R67: unknown stays unknown until a lookup finds what landed after everybody had given up."""
+    desk.will_say(reserve(), "Reserved.")
+    await desk.arm("commit_after_timeout", seconds=3.0)
+    await desk.arm("lookup_fails", times=1000)
+    handle = await desk.start(TASK)
+    operation = await until_it_is(desk, OperationState.UNKNOWN)
+    assert await desk.effects() == []
+    await until_reserved(desk)
+    assert operation.sends == 1
+    await disarm(desk)
+    result = await result_of(handle)
+    await assert_reserved_once(desk, result, "claimed", "unclear", "found", evidence=Evidence.LOOKUP)
+
+
+async def test_a_commit_after_the_second_send_is_the_same_reservation(temporal: Client, tmp_path: Path) -> None:
+    """B38, B43: a tool ignores its deadline and writes after another attempt has; both have one key."""
+    tool = Stubborn()
+    async with open_desk(temporal, tmp_path, registry=tool.registry()) as desk:
+        desk.will_say(reserve(), "Reserved.")
+        handle = await desk.start(TASK)
+        await until_it_is(desk, OperationState.DISPATCHED)
+        await time_out_soon(desk, handle, seconds=1.0)
+        result = await result_of(handle)
+        journal = ("claimed", "expired", "absent_resend", "claimed", "succeeded")
+        await assert_reserved_once(desk, result, *journal, sends=2)
+        tool.let_go.set()
+        await until_it_has_rows(desk, len(journal) + 1)
+        await assert_reserved_once(desk, result, *journal, "succeeded", sends=2, posts=2)
+
+
+async def until_it_has_rows(desk: Desk, count: int) -> None:
+    """Wait until the one operation's journal has so many rows."""
+
+    async def has() -> bool:
+        return any([len(await desk.journal(view)) == count for view in await in_ledger(desk)])
+
+    await until(has)
+
+
+async def looked_up_absent_at(desk: Desk, key: str) -> datetime:
+    """When the settlement's history has it that a lookup said absent, and that a resend is safe."""
+    settlement = desk.client.get_workflow_handle(f"settlement-{key}")
+    async for event in settlement.fetch_history_events():
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            (payload,) = event.activity_task_completed_event_attributes.result.payloads
+            step: SettlementStep = data_converter.payload_converter.from_payload(payload, SettlementStep)
+            if step.view is not None and step.view.state is OperationState.RESENDABLE:
+                return event.event_time.ToDatetime()
+    raise AssertionError("no lookup in the settlement's history said absent")
+
+
+async def test_what_was_never_committed_is_sent_again_after_a_lookup_said_absent(desk: Desk) -> None:
+    """R68: the lookup stands between the two sends, in the ledger and in the history."""
+    desk.will_say(reserve(), "Reserved.")
+    await desk.arm("drop_before_commit")
+    handle = await desk.start(TASK)
+    result = await result_of(handle)
+    journal = ("claimed", "unclear", "absent_resend", "claimed", "succeeded")
+    await assert_reserved_once(desk, result, *journal, sends=2, posts=2)
+    first, second = [event.event_time.ToDatetime() for event in await scheduled(handle, DISPATCH)]
+    assert first < await looked_up_absent_at(desk, result.operations[0].key) < second

@@ -1,0 +1,1 @@
+"""Recorded histories, and the check that this release replays them."""
