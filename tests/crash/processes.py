@@ -20,6 +20,7 @@ from tests.crash.worker_process import Act, Instructions, Point
 from tests.desk import Desk, until
 
 ROOT = Path(__file__).parents[2]
+"""Where `python -m` finds the tests."""
 START_SECONDS = 15.0
 
 SECONDS = 1.5
@@ -115,7 +116,7 @@ class Bench:
 
     async def _start(self) -> WorkerProcess:
         command = (sys.executable, "-m", "tests.crash.worker_process", str(os.getpid()))
-        worker = await started(command, self.folder / f"{len(self._started)}.log", PYTHONPATH=str(ROOT))
+        worker = await started(command, self.folder / f"{len(self._started)}.log")
         self._started.append(worker)
         return worker
 

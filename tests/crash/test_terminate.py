@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -36,7 +37,7 @@ async def test_the_write_of_a_terminated_task_is_settled_and_not_sent_again(
         await temporal_command(desk, "workflow", "terminate", "--workflow-id", handle.id, "--reason", "enough")
         assert (await handle.describe()).status is WorkflowExecutionStatus.TERMINATED
         await disarm(desk)
-        step = await (await desk.settlement(operation)).result()
+        step = await asyncio.wait_for((await desk.settlement(operation)).result(), 15)
         assert step.settled
         assert step.view is not None
         assert (step.view.state, step.view.sends, step.view.evidence) == (state, 1, Evidence.LOOKUP)

@@ -187,7 +187,8 @@ class OneHand(SimplePlugin):
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Take the worker its workflows, and all hands but one."""
-        config.update(workflows=[], max_concurrent_activities=1)
+        config["workflows"] = []
+        config["max_concurrent_activities"] = 1
         return super().configure_worker(config)
 
 
@@ -199,7 +200,7 @@ class Mortal(SimplePlugin):
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Shorten what a dead worker's workflows wait for it: ten seconds by default."""
-        config.update(sticky_queue_schedule_to_start_timeout=timedelta(seconds=1))
+        config["sticky_queue_schedule_to_start_timeout"] = timedelta(seconds=1)
         return super().configure_worker(config)
 
 
