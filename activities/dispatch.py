@@ -220,10 +220,11 @@ class WriteActivities:
     async def _note(self, operation: Operation, task: str, waits_for: WaitsFor) -> None:
         """Note what the task waits for, and see to it that whoever else waits is told, or a settlement is at work."""
         client, ledger = activity.client(), self.stores.ledger
-        await ledger.join(operation.key, task, waits_for)
         if operation.state.settled:
+            # Before this task's own wait is taken back: after a reset, it is its other run that waits.
             await wake_waiters(client, ledger, operation)
-        else:
+        await ledger.join(operation.key, task, waits_for)
+        if not operation.state.settled:
             await start_settlement(client, operation.key, activity.info().task_queue)
 
     async def _result(self, order: Order, stands: Stands, operation: Operation | None) -> CallResult | None:

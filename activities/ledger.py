@@ -119,7 +119,8 @@ class Ledger:
         await _write_current(connection, before, operation)
         await _write_holds(connection, operation, free=not others)
         if row.task:
-            await _join(connection, key, row.task)
+            # Who claims is about to send, and waits for nobody.
+            await _join(connection, key, row.task, WaitsFor.NOTHING if entry.event is Event.CLAIMED else None)
         return Amended(operation=operation, entry=entry)
 
     async def join(

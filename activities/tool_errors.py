@@ -10,7 +10,6 @@ from settled.activities.artifacts import clean
 from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.errors import InvalidCall, NotFound, NotSent, RateLimited, Rejected, ToolError, Unclear
 
-
 MOST_TEXT = 2_000
 """Characters of an error that are kept: some of them stand in history."""
 

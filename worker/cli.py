@@ -137,5 +137,5 @@ def main() -> NoReturn:
     except ConfigurationError as error:
         for line in str(error).splitlines():
             sys.stderr.write(f"settled: {line}\n")
-        sys.exit(CONFIGURATION_EXIT)
+        _leave(CONFIGURATION_EXIT)
     sys.exit(0)

@@ -36,8 +36,7 @@ from settled.workflows.states import TRANSITIONS, Event
 
 GENERATIONS = 2
 MOST_PERMITS = 3
-MOST_ATTEMPTS = 3
-"""Attempts at a time of which something may still come."""
+"""In all: three in the first generation, or two and one, or one and two."""
 
 KEY = "0" * 64
 SUBJECT = Subject(tool="t", tenant="t", principal="p", fingerprint="f", arguments="a", resources=())
@@ -126,6 +125,8 @@ class World(NamedTuple):
     attempts: tuple[Attempt, ...] = ()
     effects: tuple[int, ...] = (0,) * GENERATIONS
     """At the service, by generation: each has its own key there."""
+    earlier: int = 0
+    """The permits that earlier generations had."""
     proposed: int = 1
     """The newest generation that a proposal meant."""
     closed: int = 0
@@ -236,7 +237,7 @@ class Model:
         """Proposals, claims, questions and withdrawals, with every order that was ever given."""
         operation = self.operations[world.ledger]
         meant = self.rules.next_generation(operation)
-        if world.proposed < meant <= GENERATIONS:
+        if world.proposed < meant <= GENERATIONS and (operation is None or operation.permit < MOST_PERMITS):
             yield "propose again", world._replace(proposed=meant)
         for generation in range(1, world.proposed + 1):
             open_here = operation is not None and operation.generation == generation
@@ -248,7 +249,7 @@ class Model:
                     subject=SUBJECT, generation=generation, permit=permit, seconds=SECONDS, task="task"
                 )
                 ledger, event = self.amend(world.ledger, ("claim", ask), lambda now: self.rules.claim(now, ask, NOW))
-                if event is Event.CLAIMED and len(world.attempts) < MOST_ATTEMPTS:
+                if event is Event.CLAIMED and len(world.attempts) < MOST_PERMITS:
                     until = (operation.permit_until or 0.0) if operation is not None and open_here else 0.0
                     claimed = Attempt(generation, permit, until=until)
                     yield f"claim {order}", self.moved(world, ledger, attempts=(*world.attempts, claimed))
@@ -313,13 +314,15 @@ class Model:
                         aged = changed(aged, other, other._replace(old=True))
                 yield f"{operation.generation}.{attempt.permit} grows old", aged
         if self.kind.dedupes == "a while" and operation.attempts and not world.forgets:
-            if self.may_forget(operation, [a for a in world.attempts if a.generation == operation.generation]):
+            note, over = world.note, FORGOTTEN + REMEMBERS
+            if self.may_forget(operation, note, [a for a in world.attempts if a.generation == operation.generation]):
                 first = replace(operation.attempts[0], claimed_at=FORGOTTEN)
-                until = None if operation.permit_until is None else FORGOTTEN + REMEMBERS
+                until = None if operation.permit_until is None else over
                 forgot = replace(operation, attempts=(first, *operation.attempts[1:]), permit_until=until)
-                yield "the key is forgotten", world._replace(ledger=self.number(forgot), forgets=True)
+                note = note._replace(until=over) if note and note.until is not None else note
+                yield "the key is forgotten", world._replace(ledger=self.number(forgot), forgets=True, note=note)
 
-    def may_forget(self, operation: Operation, attempts: list[Attempt]) -> bool:
+    def may_forget(self, operation: Operation, note: Note | None, attempts: list[Attempt]) -> bool:
         """Whether the key may be forgotten now, by the deadlines that the permits demanded.
 
         Where a permit was issued because the key is remembered, every attempt must have landed by then, or grown old.
@@ -327,7 +330,8 @@ class Model:
         taken for granted then (DESIGN, rule 7).
         """
         lively = [attempt for attempt in attempts if attempt.may_land]
-        if operation.permit_until is None and not any(attempt.until for attempt in attempts):
+        noted = note is not None and note.until is not None
+        if operation.permit_until is None and not noted and not any(attempt.until for attempt in attempts):
             return True
         overrun = [a for a in lively if self.kind.bounded and a.until + LANDS_WITHIN > NOW + REMEMBERS]
         return all(attempt in overrun and attempt.phase == "flying" for attempt in lively)
@@ -352,14 +356,14 @@ class Model:
             for answer in answers if move is Move.LOOK_UP else answers[:1]:
                 for patience in (PATIENT, IMPATIENT):
                     note = self.note_of(operation, move, answer, waiting, patience)
-                    if note is not None and note.permit <= MOST_PERMITS:
+                    if note is not None and world.earlier + note.permit <= MOST_PERMITS:
                         yield f"settlement: {note.event}", world._replace(note=note)
 
     def written(self, world: World, operation: Operation, note: Note) -> Iterator[tuple[str, World]]:
         """The row that was decided on is written."""
         if note.seen is not None:
             late = self.note_of(operation, Move.LOOK_UP, note.seen, note.waiting, PATIENT)
-            if late is None or late.permit > MOST_PERMITS:
+            if late is None or world.earlier + late.permit > MOST_PERMITS:
                 yield "looked", world._replace(note=None)
                 return
             note = late._replace(seen=None)
@@ -420,7 +424,7 @@ class Model:
         before, after = self.operations[world.ledger], self.operations[ledger]
         assert after is not None, "there is a row"
         if before is not None and after.generation > before.generation:
-            changes["forgets"] = False
+            changes |= {"forgets": False, "earlier": world.earlier + before.permit}
         if after.state.closed:
             changes["closed"] = max(world.closed, after.generation)
         return world._replace(ledger=ledger, note=world.note if self.rules.writes_stale else None, **changes)

@@ -114,3 +114,23 @@ async def test_r106_values_with_new_fields_and_members_from_a_newer_release_stil
     newer = rewritten(newer, '"evidence":"answer"', '"evidence":"oracle"')
     assert newer != json.dumps(json.loads(text))
     assert await replay(newer) is None
+
+
+def activities_in(name: str) -> list[dict[str, Any]]:
+    """What a recorded history says of each activity that was scheduled."""
+    events = json.loads(recorded(name))["events"]
+    attributes = "activityTaskScheduledEventAttributes"
+    return [event[attributes] for event in events if attributes in event]
+
+
+@pytest.mark.parametrize("name", [path.stem for path in HISTORIES])
+def test_r96_every_activity_has_explicit_time_outs_and_a_write_is_attempted_once(name: str) -> None:
+    """By what stands in history, not by what the code seems to say."""
+    for scheduled in activities_in(name):
+        kind = scheduled["activityType"]["name"]
+        assert float(scheduled["startToCloseTimeout"].rstrip("s")) > 0, kind
+        if kind == "dispatch":
+            assert scheduled["retryPolicy"]["maximumAttempts"] == 1
+        if kind in ("request_model", "run_read"):
+            assert float(scheduled["heartbeatTimeout"].rstrip("s")) > 0, kind
+            assert scheduled["retryPolicy"]["maximumAttempts"] > 1
