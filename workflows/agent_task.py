@@ -41,6 +41,8 @@ class AgentTask:
         """How many times somebody said that an operation has changed."""
         self.waiting: dict[int, str] = {}
         """What the calls that wait are waiting for, by slot."""
+        self.handed_over: set[int] = set()
+        """The slots of writes whose outcome is being found out."""
         self.reviews = 0
 
     @workflow.run
@@ -96,17 +98,16 @@ class AgentTask:
         """Run the turn's calls, batch after batch, as far as nothing stops them."""
         open_calls = {call.slot: call for call in state.pending.open_calls()}
         results: dict[int, CallResult] = {}
-        waiting: set[int] = set()
         for batch in state.pending.batches:
             calls = [open_calls[slot] for slot in batch if slot in open_calls]
             if not calls:
                 continue
             results |= await self.run_batch(calls)
-            waiting |= set(self.waiting)
             if self.must_stop() or not all(call.slot in results for call in calls):
                 break
+        self.state = loop.after_calls(self.current, results, self.handed_over)
         self.waiting.clear()
-        self.state = loop.after_calls(self.current, results, waiting)
+        self.handed_over.clear()
 
     async def run_batch(self, calls: list[Proposal]) -> dict[int, CallResult]:
         """Run these calls together. On a cancel, writes that are out are awaited for as long as they may take."""
@@ -138,11 +139,14 @@ class AgentTask:
             head=self.current.head, slot=call.slot, tool=call.tool, intent=call.intent, permit=1, seconds=call.seconds
         )
         seen, asked = self.wakes, 0
+        # A write that waits for a resource was not sent: after a continue-as-new it is simply dispatched again.
         handed_over = call.slot in self.current.pending.handed_over
-        outcome = await asks.reconcile(order) if handed_over else await asks.dispatch(order)
+        outcome = await (asks.reconcile if handed_over else asks.dispatch)(order)
         while outcome.standing is not Standing.SETTLED:
             self.state = loop.with_ledger(self.current, outcome.ledger)
             self.waiting[call.slot] = reporting.waits_for(call, outcome)
+            if outcome.standing is not Standing.SEND:
+                self.handed_over.add(call.slot)
             if not await self.wait(outcome, seen, asked):
                 return None
             seen, asked = self.wakes, asked + 1

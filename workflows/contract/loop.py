@@ -32,7 +32,7 @@ class Pending(Value):
     results: tuple[CallResult, ...] = ()
     """The results that are there, in the order of the calls."""
     handed_over: tuple[int, ...] = ()
-    """Slots of writes that were dispatched and now wait: for their settlement, or for a resource."""
+    """Slots of writes that were dispatched, and whose outcome is being found out."""
     processed: bool = False
     """Whether the turn is over: each call has its result."""
 
