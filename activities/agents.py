@@ -23,6 +23,9 @@ from settled.workflows.contract.task import Criterion, Limits, Name, OnNeedsHuma
 from settled.workflows.contract.values import Value
 from settled.workflows.errors import ConfigurationError
 
+MOST_FAULTS = 50
+MOST_NAME = 200
+
 
 class ProfileLimits(Value):
     """What a task of this profile may spend at the most."""
@@ -101,8 +104,12 @@ def _unknown_tools(profile: AgentProfile, registry: Registry) -> list[str]:
 def lines_of(error: ValidationError, prefix: str = "") -> list[str]:
     """A validation error as one readable line per fault, naming the field; never the value, which may be secret."""
     lines = []
-    for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        place = prefix + ".".join(str(part) for part in fault["loc"])
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    for fault in faults[:MOST_FAULTS]:
+        # The name of an unknown field is whatever somebody wrote.
+        place = prefix + " ".join(".".join(str(part) for part in fault["loc"]).split())[:MOST_NAME]
         text = "unknown field" if fault["type"] == "extra_forbidden" else fault["msg"]
         lines.append(f"{place}: {text}" if place else text)
+    if len(faults) > MOST_FAULTS:
+        lines.append(f"and {len(faults) - MOST_FAULTS} more")
     return lines

@@ -20,6 +20,7 @@ from settled.activities.transcript import Role, make_node
 from settled.workflows.contract.names import OPEN_TASK
 from settled.workflows.contract.task import Budget, Conduct, Limits, Opened, TaskRequest
 
+JSON_KINDS: Mapping[type, str] = {type(None): "null", bool: "boolean", int: "number", float: "number", list: "array"}
 SHAPE = 'a JSON object like {"goal": "…"}, or a JSON string with the goal'
 
 
@@ -98,16 +99,18 @@ def parse(inputs: Sequence[Any]) -> tuple[TaskRequest | None, list[str]]:
         return None, [f"input: expected one, {SHAPE}; got {count}"]
     given = inputs[0]
     if isinstance(given, RawValue):
-        encoding = given.payload.metadata.get("encoding", b"none").decode(errors="replace")
+        encoding = " ".join(given.payload.metadata.get("encoding", b"none").decode(errors="replace").split())[:40]
         return None, [f"input: expected {SHAPE}; got something that can't be read as JSON (encoding {encoding})"]
     if isinstance(given, str):
         given = {"goal": given}
     if not isinstance(given, dict):
-        return None, [f"input: expected {SHAPE}; got a JSON {type(given).__name__}"]
+        return None, [f"input: expected {SHAPE}; got a JSON {JSON_KINDS.get(type(given), 'value')}"]
     try:
-        return TaskRequest.model_validate_json(json.dumps(given), strict=True), []
+        return TaskRequest.model_validate_json(json.dumps(given, allow_nan=False), strict=True), []
     except ValidationError as error:
         return None, lines_of(error)
+    except ValueError as error:
+        return None, [f"input: holds a number that JSON doesn't have: {error}"]
 
 
 def frozen_parameters(profile: AgentProfile, registry: Registry, tools: Sequence[str]) -> dict[str, Any]:

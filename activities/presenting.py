@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,18 +28,34 @@ def answered(answer: Answer) -> dict[str, Any]:
     A result that can't be put into JSON, or is too large to be stored, is still the result of a call that succeeded:
     its place is taken by a note.
     """
-    shown: dict[str, Any] = {"source": answer.source}
+    shown: dict[str, Any] = {"source": clean(answer.source)}
     if answer.version:
-        shown["version"] = answer.version
+        shown["version"] = clean(answer.version)
     try:
-        data = to_jsonable_python(answer.data, inf_nan_mode="strings")
-        size = len(json.dumps(data, ensure_ascii=False))
+        data = _storable(to_jsonable_python(answer.data))
+        size = len(json.dumps(data, ensure_ascii=False).encode())
     # A tool may hand back anything; whatever its conversion raises, the call itself has succeeded.
     except Exception as error:
-        return shown | {"data": None, "note": f"the call succeeded, but its result has no JSON form ({error})"[:500]}
+        note = f"the call succeeded, but its result has no JSON form ({type(error).__name__}: {error})"
+        return shown | {"data": None, "note": clean(note[:500])}
     if size > MOST_STORED:
-        return shown | {"data": None, "note": f"the call succeeded, but its result of {size} characters is too large"}
+        return shown | {"data": None, "note": f"the call succeeded, but its result of {size} bytes is too large"}
     return shown | {"data": data}
+
+
+def _storable(value: Any) -> Any:
+    """The JSON value without what can't be stored or sent: lone surrogates, and numbers that JSON doesn't have."""
+    match value:
+        case str():
+            return clean(value)
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            return {clean(name): _storable(item) for name, item in value.items()}
+        case list():
+            return [_storable(item) for item in value]
+        case _:
+            return value
 
 
 def completed_text(body: Mapping[str, Any], *, repeated: bool = False) -> str:
@@ -76,7 +93,10 @@ def standing_text(operation: Operation | None) -> tuple[ErrorKind, str]:
     state = operation.state if operation else OperationState.NONE
     kind = ErrorKind.NOT_EXECUTED if operation is None or state.closed else ErrorKind.UNKNOWN_RESULT
     return kind, _cut(
-        {"status": "not_executed" if kind is ErrorKind.NOT_EXECUTED else str(state), "message": ADVICE[state]}
+        {
+            "status": "not_executed" if kind is ErrorKind.NOT_EXECUTED else str(state),
+            "message": ADVICE.get(state, ADVICE[OperationState.UNKNOWN]),
+        }
     )
 
 

@@ -146,11 +146,7 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
         if isinstance(getattr(tool, name), Unsaid):
             yield f"says nothing on {name}; {mend}"
     yield from _faults_of_words(tool)
-    if isinstance(tool.key, Unsaid):
-        return
-    # Text would pass as a tuple of its letters.
     if not isinstance(tool.key, tuple):
-        yield f"key must be a tuple of names, e.g. key=({tool.key!r},)"
         return
     if not tool.key:
         yield f"key is empty; {UNSAID_MENDS['key']}"
@@ -161,12 +157,16 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
 
 def _faults_of_words(tool: WriteTool) -> Iterator[str]:
     """Words of another type than theirs, which would be taken for something else, or fail when first used."""
-    if not isinstance(tool.scope, Scope | Unsaid):
+    said: Mapping[str, object] = {name: getattr(tool, name) for name in UNSAID_MENDS}
+    # Text would pass as a tuple of its letters.
+    if not isinstance(said["key"], tuple | Unsaid):
+        yield f"key must be a tuple of names, e.g. key=({said['key']!r},)"
+    if not isinstance(said["scope"], Scope | Unsaid):
         yield "scope must be Scope.TASK or Scope.BUSINESS"
-    if not (callable(tool.lookup) or isinstance(tool.lookup, Unsaid | None)):
+    if not (callable(said["lookup"]) or isinstance(said["lookup"], Unsaid | None)):
         yield "lookup must be a function, or None"
     for name in ("dedupes", "lands_within"):
-        if not isinstance(getattr(tool, name), timedelta | Unsaid | None):
+        if not isinstance(said[name], timedelta | Unsaid | None):
             yield f"{name} must be a timedelta, or None"
 
 

@@ -44,7 +44,7 @@ def translate(error: BaseException) -> ToolError:
         return Unclear("no answer before the deadline")
     if isinstance(error, asyncio.CancelledError):
         return Unclear("interrupted while the answer was awaited")
-    text = " ".join(_said(error).split())
+    text = clean(" ".join(_said(error).split()))
     return Unclear(f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__)
 
 

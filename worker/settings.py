@@ -13,7 +13,7 @@ from settled.activities.settling import Patience
 from settled.workflows.contract.task import Conduct
 from settled.workflows.errors import ConfigurationError
 
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
 
 
 class Settings(BaseSettings):
@@ -27,9 +27,9 @@ class Settings(BaseSettings):
     """The folder with the agent profiles, NAME.toml each."""
     default_agent: str = ""
     """The profile of a task that names none; left out: the only one there is."""
-    task_queue: str = "agents"
+    task_queue: Annotated[str, Field(min_length=1)] = "agents"
     """The Temporal task queue to serve."""
-    model_url: str | None = None
+    model_url: Annotated[str, Field(pattern=r"^https?://[^\s/]")] | None = None
     """A server that speaks the Messages API, such as the scripted one; left out: the provider's own."""
     health_port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     """The port of /healthz and /readyz; 0: none."""

@@ -1,14 +1,19 @@
 """The operation's state machine, as one table.
 
-    claim      NONE ─CLAIMED▶ DISPATCHED ─SUCCEEDED▶ COMPLETED
-    answer     DISPATCHED ─DECLINED▶ REJECTED        ─NOT_SENT▶ NOT_EXECUTED      (no other attempt is out)
-    no answer  DISPATCHED ─UNCLEAR, EXPIRED, …_WHILE_OTHERS_OUT▶ UNKNOWN
-    lookup     UNKNOWN ─FOUND▶ COMPLETED  ─ABSENT_FINAL▶ NOT_EXECUTED  ─ABSENT_RESEND▶ RESENDABLE ─CLAIMED▶ DISPATCHED
+    claim      NONE ─CLAIMED▶ DISPATCHED
+    answer     DISPATCHED ─SUCCEEDED▶ COMPLETED
+               DISPATCHED, UNKNOWN ─DECLINED▶ REJECTED        (no other attempt is out)
+               DISPATCHED, UNKNOWN ─NOT_SENT▶ NOT_EXECUTED    (no other attempt is out)
+    no answer  DISPATCHED ─UNCLEAR, EXPIRED, DECLINED_WHILE_OTHERS_OUT, NOT_SENT_WHILE_OTHERS_OUT▶ UNKNOWN
+    lookup     UNKNOWN ─FOUND▶ COMPLETED   UNKNOWN ─ABSENT_FINAL▶ NOT_EXECUTED
+               UNKNOWN ─ABSENT_RESEND▶ RESENDABLE ─CLAIMED▶ DISPATCHED
+    no lookup  UNKNOWN ─NOTHING_OUT▶ NOT_EXECUTED
     give up    NONE ─WITHDRAWN▶ NOT_EXECUTED   NONE ─MISSED▶ UNKNOWN   RESENDABLE ─WITHDRAWN▶ UNKNOWN
     people     UNKNOWN ─HANDED_TO_PERSON▶ NEEDS_HUMAN
 
-Outcomes are facts: a late success is taken in any state, a late "no" changes nothing. An event that has no entry raises
-`IllegalTransition` and changes nothing. Each generation of an operation walks through the table on its own.
+Outcomes are facts: from the first claim on, SUCCEEDED is taken in any state and makes it COMPLETED, and LATE_NO changes
+nothing. An event that has no entry raises `IllegalTransition` and changes nothing. Each generation of an operation walks
+through the table on its own.
 """
 
 from __future__ import annotations

@@ -129,7 +129,8 @@ def test_r25_blocks_that_are_whole_at_their_start_are_kept_as_they_are() -> None
 
 def test_citations_are_kept_in_their_order() -> None:
     cited: list[Json] = [{"type": "char_location", "cited_text": str(n)} for n in range(3)]
-    for start in ({"citations": []}, {"citations": None}, {}):
+    starts: list[Json] = [{"citations": []}, {"citations": None}, {}]
+    for start in starts:
         (made,) = content(
             *block(
                 {"type": "text", "text": "", **start},
@@ -321,7 +322,7 @@ MALFORMED: dict[str, tuple[list[Event], str, str]] = {
     "JSON of no object": ([START], "content_block_start", "[1]"),
     "null": ([START], "message_delta", "null"),
     "empty": ([START], "message_stop", ""),
-    "a second message": ([START], *[START[0], json.dumps(START[1])]),
+    "a second message": ([START], START[0], json.dumps(START[1])),
     "no message": ([], "message_start", "{}"),
     "a message that is no object": ([], "message_start", '{"message": 5}'),
     "a message without content": ([], "message_start", '{"message": {"type": "message"}}'),

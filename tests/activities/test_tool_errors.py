@@ -97,13 +97,9 @@ def test_a_read_that_is_limited_says_when_to_come_back() -> None:
 
 def test_r75_what_a_tool_raises_from_another_error_counts_as_what_it_says() -> None:
     """A tool may know better than we do: it then says so itself."""
-    try:
-        try:
-            raise httpx2.ReadError("reset")
-        except httpx2.ReadError as error:
-            raise Rejected("the service's journal has no such request") from error
-    except Rejected as error:
-        assert failure_of(error).phase is Phase.REFUSED
+    error = Rejected("the service's journal has no such request")
+    error.__cause__ = httpx2.ReadError("reset")
+    assert failure_of(error).phase is Phase.REFUSED
 
 
 @pytest.mark.parametrize("error", [Rejected(), NotSent(""), RateLimited("", after=1.0)], ids=lambda e: type(e).__name__)
@@ -121,6 +117,11 @@ def test_the_text_of_an_error_is_bounded(error: Exception) -> None:
 def test_b23_the_text_of_an_error_holds_no_lone_surrogate(error: Exception) -> None:
     """B23: the outcome of a write could not be stored with one."""
     assert failure_of(error).text.encode().decode().endswith("ok \ufffd")
+
+
+def test_b23_nor_does_a_foreign_error_once_it_is_ours() -> None:
+    """A lookup's failure stands in a settlement's note, without a `Failure`."""
+    assert str(translate(ValueError("ok \ud83d"))) == "ValueError: ok \ufffd"
 
 
 def test_b23_cutting_an_error_cuts_no_character() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -14,35 +14,37 @@ from settled.activities.tool_http import CountingTransport, tool_client
 from settled.workflows.errors import NotSent
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
-Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
+Behaviour = Callable[["Peer", asyncio.StreamWriter], None]
 
 
 class Peer:
     """A server that counts connections and request heads, and then does as it is told."""
 
-    def __init__(self, behaves: Callable[["Peer", asyncio.StreamWriter], None], *, reads: bool = True) -> None:
+    def __init__(self, behaves: Behaviour, *, reads: bool = True) -> None:
         self.url = ""
         self.connections = 0
         self.heads: list[bytes] = []
+        self.writers: list[asyncio.StreamWriter] = []
         self._behaves = behaves
         self._reads = reads
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.writers.append(writer)
         try:
-            while True:
-                if self._reads:
-                    self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+            if not self._reads:
                 self._behaves(self, writer)
-                if writer.is_closing():
-                    break
+                await reader.read()
+            while not writer.is_closing():
+                self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+                self._behaves(self, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             writer.close()
 
 
-def answer(data: bytes) -> Callable[[Peer, asyncio.StreamWriter], None]:
+def answer(data: bytes) -> Behaviour:
     return lambda _, writer: writer.write(data)
 
 
@@ -57,16 +59,20 @@ def reset(_: Peer, writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def peer(behaves: Callable[[Peer, asyncio.StreamWriter], None], *, reads: bool = True) -> AsyncIterator[Peer]:
+async def peer(behaves: Behaviour, *, reads: bool = True) -> AsyncIterator[Peer]:
     served = Peer(behaves, reads=reads)
     server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
     served.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    async with server:
+    try:
         yield served
+    finally:
+        server.close()
+        for writer in served.writers:
+            writer.close()
 
 
 @pytest.fixture
-def nobody() -> AsyncIterator[str]:
+def nobody() -> Iterator[str]:
     """An address at which every connection is refused, for as long as the test lasts."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -129,7 +135,7 @@ async def test_r75_nor_does_it_after_a_request_that_failed(http: httpx2.AsyncCli
 
 @pytest.mark.parametrize("behaves", [reset, hang_up, answer(b"\x00\x01\x02\r\n\r\n")], ids=["reset", "fin", "garbage"])
 async def test_r75_a_server_that_read_the_request_and_went_away_is_unclear(
-    http: httpx2.AsyncClient, behaves: Callable[[Peer, asyncio.StreamWriter], None]
+    http: httpx2.AsyncClient, behaves: Behaviour
 ) -> None:
     async with peer(behaves) as server:
         with pytest.raises(httpx2.TransportError) as raised:
@@ -140,9 +146,7 @@ async def test_r75_a_server_that_read_the_request_and_went_away_is_unclear(
 
 
 @pytest.mark.parametrize("behaves", [reset, hang_up], ids=["reset", "fin"])
-async def test_r75_so_is_a_server_that_went_away_before_reading(
-    http: httpx2.AsyncClient, behaves: Callable[[Peer, asyncio.StreamWriter], None]
-) -> None:
+async def test_r75_so_is_a_server_that_went_away_before_reading(http: httpx2.AsyncClient, behaves: Behaviour) -> None:
     """It may have: whether it read anything, nobody can tell from here."""
     async with peer(behaves, reads=False) as server:
         with pytest.raises(httpx2.TransportError) as raised:
@@ -221,7 +225,7 @@ async def test_r75_a_connection_that_fails_while_another_request_is_out_proves_n
             await first
 
 
-async def test_a_cancelled_request_counts_as_begun(nobody: str) -> None:
+async def test_a_cancelled_request_counts_as_begun() -> None:
     forever = asyncio.Event()
     transport = CountingTransport(Scripted(slow=forever, b=httpx2.ConnectError("x")))
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as http:

@@ -12,6 +12,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 
 from settled.workflows.contract.names import DISPATCH
+from settled.workflows.contract.result import TaskResult
 from tests.desk import Desk, until
 
 Handle = WorkflowHandle[Any, Any]
@@ -71,7 +72,7 @@ async def reset(desk: Desk, handle: Handle, *, to_before: str) -> Handle:
     at = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
     which = ("--workflow-id", handle.id, "--event-id", str(at))
     await temporal(desk, "workflow", "reset", *which, "--reason", "an operator tries again")
-    return desk.client.get_workflow_handle(handle.id, result_type=handle._result_type)
+    return desk.client.get_workflow_handle(handle.id, result_type=TaskResult)
 
 
 async def is_paused(handle: Handle) -> bool:

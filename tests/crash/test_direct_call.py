@@ -58,7 +58,7 @@ async def assert_nothing_was_sent(desk: Desk) -> None:
 
 
 async def test_a_dispatch_started_from_the_command_line_is_refused(desk: Desk) -> None:
-    """R70: `temporal activity execute --type dispatch` sends nothing."""
+    """Rule 4 of the protocol: `temporal activity execute --type dispatch` sends nothing."""
     order = await an_order_that_would_be_sent(desk, f"task-{uuid4().hex[:12]}")
     code, said = await run_temporal(
         desk,
@@ -72,7 +72,7 @@ async def test_a_dispatch_started_from_the_command_line_is_refused(desk: Desk) -
 
 
 async def test_a_dispatch_called_by_another_workflow_is_refused(desk: Desk) -> None:
-    """R70: not even under the id of the task that the order belongs to."""
+    """Rule 4 of the protocol: not even under the id of the task that the order belongs to."""
     task, queue = f"task-{uuid4().hex[:12]}", f"impostors-{uuid4().hex[:8]}"
     order = await an_order_that_would_be_sent(desk, task)
     async with Worker(desk.client, task_queue=queue, workflows=[Impostor]):

@@ -12,7 +12,7 @@ from tests.crash.operator import reset, scheduled
 from tests.crash.outcomes import TASK, assert_reserved_once, disarm, until_asked_to_reserve, until_it_is
 from tests.desk import Desk, reserve, result_of, status_of, until
 
-FAULTS = {"hold_reply_after_commit": {}, "commit_after_timeout": {"seconds": 2.0}}
+FAULTS = {"hold_reply_after_commit": {}, "commit_after_timeout": {"seconds": 3.0}}
 
 
 async def until_it_waits(desk: Desk, task: str) -> None:

@@ -305,7 +305,7 @@ def test_a_name_of_another_release_is_kept_but_not_known(kind: type[OpenEnum]) -
 
 
 @pytest.mark.parametrize("value", [1, None, b"read", ["read"]], ids=str)
-def test_what_is_not_text_is_no_name(value: object) -> None:
+def test_what_is_not_text_is_no_name(value: Any) -> None:
     with pytest.raises(ValueError, match="is not a valid Effect"):
         Effect(value)
 

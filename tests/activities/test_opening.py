@@ -1,0 +1,270 @@
+"""A task request as people write it: what is taken, and what is refused with a line for each fault."""
+
+import json
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from settled.activities.agents import MOST_FAULTS, AgentProfile, ProfileLimits
+from settled.activities.opening import _faults_of_budget, _limits, frozen_parameters, parse
+from settled.activities.registry import discover, tool_schema
+from settled.workflows.contract.task import Budget, Criterion, Limits, TaskRequest
+from settled.workflows.converter import data_converter
+
+Json = dict[str, Any]
+NAN, INF = float("nan"), float("inf")
+SHAPE = 'a JSON object like {"goal": "…"}, or a JSON string with the goal'
+
+
+def faults(*inputs: Any) -> list[str]:
+    """The lines with which the request is refused."""
+    request, lines = parse(inputs)
+    assert request is None
+    assert lines
+    assert all(line.strip() and "\n" not in line for line in lines)
+    return lines
+
+
+def asked(**fields: Any) -> TaskRequest:
+    request, lines = parse([{"goal": "reserve", **fields}])
+    assert lines == []
+    assert request is not None
+    return request
+
+
+# What is taken
+
+
+def test_r103_a_bare_string_is_a_goal() -> None:
+    """R103: what a person types on the command line."""
+    assert parse(["  reserve 2 of A1\n"]) == (TaskRequest(goal="reserve 2 of A1"), [])
+
+
+def test_r103_an_object_with_a_goal_is_enough() -> None:
+    assert asked() == TaskRequest(
+        goal="reserve",
+        agent=None,
+        tools=None,
+        budget=Budget(),
+        acceptance=None,
+        tenant="default",
+        principal="anonymous",
+    )
+
+
+def test_r103_everything_may_be_said() -> None:
+    request = asked(
+        agent="stock-clerk",
+        tools=["lookup_stock"],
+        budget={"turns": 3, "requests": 4, "wall_seconds": 60},
+        acceptance=[{"check": "operation", "tool": "reserve_stock", "arguments": {"order": "1001"}}],
+        tenant="acme",
+        principal="anna@example.com",
+    )
+    assert request.tools == ("lookup_stock",)
+    assert request.budget == Budget(turns=3, requests=4, wall_seconds=60.0)
+    assert request.acceptance == (Criterion(check="operation", tool="reserve_stock", arguments={"order": "1001"}),)
+    assert (request.agent, request.tenant, request.principal) == ("stock-clerk", "acme", "anna@example.com")
+
+
+def test_null_is_the_same_as_left_out_where_something_may_be_left_out() -> None:
+    assert asked(agent=None, tools=None, acceptance=None, budget={"turns": None}) == asked()
+
+
+def test_an_empty_list_is_not_the_same_as_left_out() -> None:
+    request = asked(tools=[], acceptance=[])
+    assert (request.tools, request.acceptance) == ((), ())
+
+
+# What is refused, by the number and kind of inputs
+
+
+@pytest.mark.parametrize(
+    ("inputs", "got"), [((), "no input"), (("a", "b"), "2 inputs"), (({"goal": "x"}, {}, None), "3 inputs")], ids=str
+)
+def test_another_number_of_inputs_than_one_is_refused(inputs: tuple[Any, ...], got: str) -> None:
+    assert faults(*inputs) == [f"input: expected one, {SHAPE}; got {got}"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (None, "null"),
+        (True, "boolean"),
+        (5, "number"),
+        (1.5, "number"),
+        (["reserve"], "array"),
+        ([{"goal": "reserve"}], "array"),
+    ],
+    ids=str,
+)
+def test_an_input_that_is_neither_object_nor_text_is_refused(given: Any, kind: str) -> None:
+    assert faults(given) == [f"input: expected {SHAPE}; got a JSON {kind}"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "encoding"),
+    [
+        (Payload(metadata={"encoding": b"json/plain"}, data=b'{"goal": '), "json/plain"),
+        (Payload(metadata={"encoding": b"json/plain"}, data=b'{"goal": "\\ud83d"}'), "json/plain"),
+        (Payload(metadata={"encoding": b"binary/encrypted"}, data=b"\x00"), "binary/encrypted"),
+        (Payload(metadata={"encoding": b"a\nb\xff" + b"x" * 1000}, data=b"\x00"), "a b\ufffd" + "x" * 36),
+        (Payload(data=b"\x00"), "none"),
+    ],
+    ids=["cut", "surrogate", "encrypted", "nonsense", "nothing"],
+)
+def test_an_input_that_is_not_json_is_refused(payload: Payload, encoding: str) -> None:
+    """As the workflow hands it over: kept raw by the forgiving converter."""
+    (given,) = data_converter.payload_converter.from_payloads([payload])
+    assert isinstance(given, RawValue)
+    assert faults(given) == [f"input: expected {SHAPE}; got something that can't be read as JSON (encoding {encoding})"]
+
+
+# What is refused, field by field
+
+
+@pytest.mark.parametrize("goal", ["", " ", "\n\t"], ids=repr)
+def test_a_goal_of_nothing_is_refused(goal: str) -> None:
+    expected = ["goal: String should have at least 1 character"]
+    assert faults(goal) == expected
+    assert faults({"goal": goal}) == expected
+
+
+TOO_LONG = "x" * 100_001
+NAMES = ["", " ", "a b", "-a", "a\n", "a" * 129, "caf\u00e9", "../x"]
+ONE_FAULT: list[tuple[Json, str]] = [
+    ({}, "goal: Field required"),
+    ({"goal": None}, "goal: Input should be a valid string"),
+    ({"goal": 5}, "goal: Input should be a valid string"),
+    ({"goal": ["x"]}, "goal: Input should be a valid string"),
+    ({"goal": TOO_LONG}, "goal: String should have at most 100000 characters"),
+    ({"goal": "x", "gaol": "y"}, "gaol: unknown field"),
+    ({"goal": "x", "a\nb  c": "y"}, "a b c: unknown field"),
+    ({"goal": "x", "y" * 5000: 1}, "y" * 200 + ": unknown field"),
+    ({"goal": "x", "agent": 5}, "agent: Input should be a valid string"),
+    ({"goal": "x", "tools": "lookup_stock"}, "tools: Input should be a valid "),
+    ({"goal": "x", "tools": [5]}, "tools.0: Input should be a valid string"),
+    ({"goal": "x", "tools": {"a": 1}}, "tools: Input should be a valid "),
+    ({"goal": "x", "budget": 5}, "budget: Input should be an object"),
+    ({"goal": "x", "budget": None}, "budget: Input should be an object"),
+    ({"goal": "x", "budget": {"pages": 5}}, "budget.pages: unknown field"),
+    ({"goal": "x", "budget": {"turns": "5"}}, "budget.turns: Input should be a valid integer"),
+    ({"goal": "x", "budget": {"turns": 5.0}}, "budget.turns: Input should be a valid integer"),
+    ({"goal": "x", "budget": {"turns": True}}, "budget.turns: Input should be a valid integer"),
+    ({"goal": "x", "budget": {"turns": 0}}, "budget.turns: Input should be greater than 0"),
+    ({"goal": "x", "budget": {"turns": -1}}, "budget.turns: Input should be greater than 0"),
+    ({"goal": "x", "budget": {"turns": 10**30}}, "budget.turns: Input should be less than or equal to 1000000"),
+    ({"goal": "x", "budget": {"requests": 0}}, "budget.requests: Input should be greater than 0"),
+    ({"goal": "x", "budget": {"wall_seconds": 0}}, "budget.wall_seconds: Input should be greater than 0"),
+    ({"goal": "x", "budget": {"wall_seconds": "1h"}}, "budget.wall_seconds: Input should be a valid number"),
+    ({"goal": "x", "budget": {"wall_seconds": 1e300}}, "budget.wall_seconds: Input should be less than or equal to"),
+    ({"goal": "x", "budget": {"wall_seconds": NAN}}, "input: holds a number that JSON doesn't have"),
+    ({"goal": "x", "budget": {"wall_seconds": INF}}, "input: holds a number that JSON doesn't have"),
+    ({"goal": "x", "acceptance": {}}, "acceptance: Input should be a valid "),
+    ({"goal": "x", "acceptance": ["operation"]}, "acceptance.0: Input should be an object"),
+    ({"goal": "x", "acceptance": [{}]}, "acceptance.0.check: Field required"),
+    ({"goal": "x", "acceptance": [{"check": "a", "when": 1}]}, "acceptance.0.when: unknown field"),
+    ({"goal": "x", "acceptance": [{"check": "a", "arguments": []}]}, "acceptance.0.arguments: Input should be "),
+    (
+        {"goal": "x", "acceptance": [{"check": "a", "arguments": {"n": [NAN]}}]},
+        "input: holds a number that JSON doesn't have",
+    ),
+    ({"goal": "x", "tenant": None}, "tenant: Input should be a valid string"),
+    *(
+        ({"goal": "x", field: name}, f"{field}: String should match pattern")
+        for field in ("agent", "tenant", "principal")
+        for name in NAMES
+    ),
+    *(({"goal": "x", "tools": ["a", name]}, "tools.1: String should match pattern") for name in NAMES),
+    *(
+        ({"goal": "x", "acceptance": [{"check": "a", field: name}]}, f"acceptance.0.{field}: String should match")
+        for field in ("check", "tool")
+        for name in NAMES
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "fault"), ONE_FAULT, ids=lambda value: str(value)[:70])
+def test_r103_each_fault_is_one_line_that_names_the_field(given: Json, fault: str) -> None:
+    (line,) = faults(given)
+    assert line.startswith(fault)
+
+
+def test_r103_all_faults_are_named_at_once() -> None:
+    assert faults({"gaol": "x", "budget": {"turns": 0, "pages": 1}, "acceptance": [{}, {"check": "a"}, {}]}) == [
+        "goal: Field required",
+        "budget.turns: Input should be greater than 0",
+        "budget.pages: unknown field",
+        "acceptance.0.check: Field required",
+        "acceptance.2.check: Field required",
+        "gaol: unknown field",
+    ]
+
+
+def test_a_request_full_of_faults_is_refused_in_few_lines() -> None:
+    """They become a failure in history, which is bounded: too large a one would hang the task."""
+    lines = faults({"goal": "x", **{f"field_{number}": 1 for number in range(50_000)}})
+    assert len(lines) == MOST_FAULTS + 1
+    assert lines[-1] == f"and {50_000 - MOST_FAULTS} more"
+
+
+def test_a_refusal_does_not_repeat_the_values() -> None:
+    """A value may be a secret, or a novel."""
+    assert "hunter2" not in json.dumps(faults({"goal": {"x": "hunter2"}, "tenant": "hunter2 !", "agent": ["hunter2"]}))
+
+
+def test_more_digits_than_python_reads_are_refused_too() -> None:
+    assert faults({"goal": "x", "acceptance": [{"check": "a", "arguments": {"n": 10**5000}}]})[0].startswith("input: ")
+
+
+# Budgets, and what is frozen
+
+PROFILE = AgentProfile(
+    model="claude-scripted",
+    system="You are the clerk.",
+    tools=("lookup_stock", "reserve_stock"),
+    max_tokens=1000,
+    limits=ProfileLimits(turns=5, requests=10, wall_seconds=60.0),
+)
+
+
+def test_r52_what_a_budget_leaves_out_is_the_profiles() -> None:
+    most = PROFILE.limits.resolved()
+    assert _limits(Budget(), most) == Limits(turns=5, requests=10, wall_seconds=60.0)
+    assert _limits(Budget(turns=1, requests=2, wall_seconds=3.5), most) == Limits(turns=1, requests=2, wall_seconds=3.5)
+
+
+@pytest.mark.parametrize(
+    ("budget", "lines"),
+    [
+        (Budget(), []),
+        (Budget(turns=5, requests=10, wall_seconds=60.0), []),
+        (Budget(turns=6), ["budget.turns: 6 is above the agent's limit of 5"]),
+        (
+            Budget(turns=6, requests=11, wall_seconds=60.5),
+            [
+                "budget.turns: 6 is above the agent's limit of 5",
+                "budget.requests: 11 is above the agent's limit of 10",
+                "budget.wall_seconds: 60.5 is above the agent's limit of 60.0",
+            ],
+        ),
+    ],
+    ids=str,
+)
+def test_r52_a_budget_above_the_profiles_limits_is_refused(budget: Budget, lines: list[str]) -> None:
+    assert _faults_of_budget(budget, PROFILE) == lines
+
+
+def test_r6_model_limit_system_and_tools_are_frozen_with_the_task() -> None:
+    registry = discover()
+    frozen = frozen_parameters(PROFILE, registry, ["reserve_stock"])
+    assert frozen == {
+        "model": "claude-scripted",
+        "max_tokens": 1000,
+        "system": "You are the clerk.",
+        "tools": [tool_schema(registry.tools["reserve_stock"])],
+    }
+    assert json.dumps(frozen) == json.dumps(frozen_parameters(PROFILE, discover(), ["reserve_stock"]))
+    assert "tools" not in frozen_parameters(PROFILE, registry, [])

@@ -1,0 +1,119 @@
+"""The worker's settings: what the environment says, and a line for each variable that says nonsense."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from settled.activities.settling import Patience
+from settled.worker.settings import Settings, load_settings
+from settled.workflows.contract.task import Conduct
+from settled.workflows.errors import ConfigurationError
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.upper().startswith("SETTLED_")]:
+        monkeypatch.delenv(name)
+
+
+def faults() -> list[str]:
+    """The lines with which the worker refuses to start."""
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings()
+    return str(refused.value).splitlines()
+
+
+def test_a_worker_starts_without_any_setting() -> None:
+    assert load_settings() == Settings()
+    assert (Settings().database_url, Settings().agents) == ("sqlite+aiosqlite:///settled.db", Path("agents"))
+
+
+GIVEN = {
+    "DATABASE_URL": "postgresql+asyncpg://db/settled",
+    "AGENTS": "profiles",
+    "DEFAULT_AGENT": "clerk",
+    "TASK_QUEUE": "night",
+    "MODEL_URL": "http://127.0.0.1:9",
+    "HEALTH_PORT": "0",
+    "HEALTH_HOST": "127.0.0.1",
+    "DRAIN_SECONDS": "5",
+    "MODEL_SECONDS": "30.5",
+    "MODEL_ATTEMPTS": "2",
+    "READ_ATTEMPTS": "3",
+    "RECHECK_SECONDS": "1",
+    "CUT_EVENTS": "50",
+    "LOOKUP_FIRST_SECONDS": "0.5",
+    "LOOKUP_MOST_SECONDS": "10",
+    "PATIENCE_SECONDS": "60",
+}
+
+
+def test_r104_every_setting_is_a_variable_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {name.lower() for name in GIVEN} == set(Settings.model_fields)
+    for name, value in GIVEN.items():
+        monkeypatch.setenv(f"SETTLED_{name}", value)
+    loaded = load_settings()
+    assert all(getattr(loaded, name) != field.default for name, field in Settings.model_fields.items())
+    assert loaded.agents == Path("profiles")
+    assert loaded.conduct == Conduct(
+        model_seconds=30.5, model_attempts=2, read_attempts=3, recheck_seconds=1.0, cut_events=50
+    )
+    assert loaded.patience == Patience(first=0.5, most=10.0, total=60.0)
+
+
+def test_variables_of_others_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SETTLED_OF_A_LATER_RELEASE", "1")
+    monkeypatch.setenv("AGENTS", "elsewhere")
+    assert load_settings() == Settings()
+
+
+SECONDS = [name for name in GIVEN if name.endswith("_SECONDS")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in SECONDS for value in ("", "soon", "0", "-1", "nan", "inf", "1e300")),
+        *((f"{kind}_ATTEMPTS", value) for kind in ("MODEL", "READ") for value in ("", "0", "-1", "1.5", "many")),
+        *(("CUT_EVENTS", value) for value in ("49", "40001", "x")),
+        *(("HEALTH_PORT", value) for value in ("-1", "65536", "http")),
+        *(("MODEL_URL", value) for value in ("", "localhost:8080", "ftp://model", "http://", "http:// x")),
+        ("TASK_QUEUE", ""),
+    ],
+)
+def test_r104_a_wrong_setting_is_one_line_that_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"SETTLED_{name}", value)
+    (line,) = faults()
+    assert line.startswith(f"SETTLED_{name}: ")
+    assert len(line) > len(f"SETTLED_{name}: ") + 10
+
+
+def test_r104_all_wrong_settings_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEALTH_PORT", "DRAIN_SECONDS", "MODEL_ATTEMPTS"):
+        monkeypatch.setenv(f"SETTLED_{name}", "x")
+    assert [line.split(":")[0] for line in faults()] == [
+        "SETTLED_HEALTH_PORT",
+        "SETTLED_DRAIN_SECONDS",
+        "SETTLED_MODEL_ATTEMPTS",
+    ]
+
+
+def test_r104_a_wrong_value_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R104: a password in the wrong variable must not end up in a log."""
+    monkeypatch.setenv("SETTLED_MODEL_URL", "hunter2")
+    monkeypatch.setenv("SETTLED_HEALTH_PORT", "hunter2")
+    assert "hunter2" not in "\n".join(faults())
+
+
+@pytest.mark.parametrize(("name", "field"), [("HEALTH_PORT", "health_port"), ("MODEL_ATTEMPTS", "model_attempts")])
+def test_the_edges_of_what_is_allowed_are_allowed(monkeypatch: pytest.MonkeyPatch, name: str, field: str) -> None:
+    monkeypatch.setenv(f"SETTLED_{name}", "1")
+    assert getattr(load_settings(), field) == 1
+    for edge in ("50", "40000"):
+        monkeypatch.setenv("SETTLED_CUT_EVENTS", edge)
+        assert load_settings().cut_events == int(edge)
+    monkeypatch.setenv("SETTLED_PATIENCE_SECONDS", str(366 * 86_400))
+    assert load_settings().patience.total == 366 * 86_400
