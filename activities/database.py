@@ -80,10 +80,10 @@ class Database:
 
 
 def _engine(url: str) -> AsyncEngine:
+    driver = ""
     try:
         driver = make_url(url).drivername
-        if driver in DRIVERS:
-            engine = create_async_engine(url, **DRIVERS[driver])
+        engine = create_async_engine(url, **DRIVERS[driver]) if driver in DRIVERS else None
     except (ArgumentError, ValueError):
         raise ConfigurationError(
             "SETTLED_DATABASE_URL: not a database URL; write one like sqlite+aiosqlite:///settled.db"
@@ -92,7 +92,7 @@ def _engine(url: str) -> AsyncEngine:
         raise ConfigurationError(
             f"SETTLED_DATABASE_URL: {driver} needs a package that isn't there ({error}); install settled[postgres]"
         ) from None
-    if driver not in DRIVERS:
+    if engine is None:
         raise ConfigurationError(f"SETTLED_DATABASE_URL: {driver} is not supported; use {' or '.join(DRIVERS)}")
     if engine.dialect.name != "sqlite":
         return engine

@@ -124,8 +124,6 @@ def miss(operation: Operation | None, ask: Claim, _now: float) -> Entry | None:
 
 def withdraw(operation: Operation | None, ask: Claim, *, others_wait: bool) -> Entry | None:
     """A task gives up: a permit that wasn't spent is void. What was sent stays for the settlement."""
-    if lost(operation, ask):
-        return miss(operation, ask, 0.0)
     entry = Entry(
         event=Event.WITHDRAWN,
         generation=ask.generation,

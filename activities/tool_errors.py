@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -48,6 +49,11 @@ def translate(error: BaseException) -> ToolError:
     return Unclear(f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__)
 
 
+def _wait(seconds: float) -> float | None:
+    """A wait that can be waited; a service may ask for any."""
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
 def _said(error: BaseException) -> str:
     try:
         return str(error)
@@ -68,7 +74,7 @@ def failure_of(error: BaseException) -> Failure:
         case Rejected():
             return Failure(kind=ErrorKind.REJECTED, phase=Phase.REFUSED, text=text)
         case RateLimited():
-            return Failure(kind=ErrorKind.RATE_LIMITED, phase=Phase.REFUSED, text=text, after=ours.after)
+            return Failure(kind=ErrorKind.RATE_LIMITED, phase=Phase.REFUSED, text=text, after=_wait(ours.after))
         case NotSent():
             return Failure(kind=ErrorKind.UNAVAILABLE, phase=Phase.BEFORE_SEND, text=text)
         case _:

@@ -151,7 +151,8 @@ async def result_of(handle: WorkflowHandle[Any, TaskResult], seconds: float = 20
 
 async def status_of(handle: WorkflowHandle[Any, TaskResult]) -> StatusReport:
     """The answer to the query `status`."""
-    return await handle.query("status", result_type=StatusReport)
+    report: StatusReport = await handle.query("status", result_type=StatusReport)
+    return report
 
 
 def without_places(value: Any) -> Any:

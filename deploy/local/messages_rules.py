@@ -1,22 +1,20 @@
-"""What the Messages API demands of a request, as functions of its body alone, and the memory of what was answered.
+"""What the Messages API demands of a request, as functions of its body alone.
 
-`first_fault(body)` judges one body by itself; `Conversations` judges it by the replies given before, because the API
-binds a reply to the model, system, tools and messages it was given for. A fault is one line in the API's manner,
-`messages.2.content.0: …`; no fault is None. Rules run in the order of `RULES`, and each trusts those before it.
+`first_fault(body)` judges one body by itself; `messages_memory` judges it by the replies given before. A fault is one
+line in the API's manner, `messages.2.content.0: …`; no fault is None. Rules run in the order of `RULES`, and each
+trusts those before it.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 Body = Mapping[str, Any]
 Block = Mapping[str, Any]
 Message = Mapping[str, Any]
 
 SAMPLING = ("temperature", "top_p", "top_k")
-FROZEN = ("model", "system", "tools")
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
@@ -179,7 +177,7 @@ def _ends(body: Body) -> Iterator[str]:
         yield "messages: the conversation must end with a user message; assistant prefill is not supported"
 
 
-def _is_blank(block: Any) -> bool:
+def is_blank(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
@@ -190,7 +188,7 @@ def _texts(body: Body) -> Iterator[str]:
         places.append((f"messages.{index}", blocks(message)))
         places += [(f"messages.{index}", b["content"]) for b in blocks(message) if isinstance(b.get("content"), list)]
     for where, content in places:
-        if any(_is_blank(block) for block in content):
+        if any(is_blank(block) for block in content):
             yield f"{where}: text content blocks must be non-empty and contain non-whitespace text"
 
 
@@ -251,112 +249,3 @@ RULES: tuple[Callable[[Body], Iterator[str]], ...] = (
 def canonical(value: Any) -> str:
     """JSON text that is equal for equal values: sorted keys, no spaces, ASCII (so that lone surrogates survive)."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def compared(content: Sequence[Block]) -> str:
-    """Content in the form that is compared: blank texts may be left out, cache marks may move from block to block."""
-    kept = [block for block in content if not _is_blank(block)]
-    return canonical([{name: value for name, value in block.items() if name != "cache_control"} for block in kept])
-
-
-def chain(messages: Sequence[Message]) -> tuple[str, ...]:
-    """Digests of every beginning of `messages`: item k stands for the first k, so item 1 names the conversation."""
-    links = [""]
-    for message in messages:
-        said = f"{links[-1]} {message['role']} {compared(blocks(message))}"
-        links.append(hashlib.sha256(said.encode()).hexdigest())
-    return tuple(links)
-
-
-def conversation(body: Body) -> str:
-    """The name of the conversation: requests with the same first message share it."""
-    return chain(body["messages"][:1])[1]
-
-
-class _Given(NamedTuple):
-    content: str
-    frozen: tuple[str, ...]
-    mended: str | None  # the content without its call ids, where those can't be sent back as they are
-
-
-def _mended(content: Sequence[Block], messages: Sequence[Message]) -> str | None:
-    """What is left to compare if the ids of `content` are no ids, or not its own: a client must then make up others."""
-    taken = [call_id for message in messages for call_id in call_ids(message)]
-    for block in content:
-        if block["type"] == "tool_use":
-            if not isinstance(block.get("id"), str) or not CALL_ID.fullmatch(block["id"]) or block["id"] in taken:
-                return _without_ids(content)
-            taken.append(block["id"])
-    return None
-
-
-def _without_ids(content: Sequence[Block]) -> str:
-    return compared([{**block, "id": None} if block["type"] == "tool_use" else block for block in content])
-
-
-class Conversations:
-    """What was answered, as a tree: a request may go on from any reply, so resent, restarted and reset tasks all pass.
-
-    Every assistant message of a request must be, verbatim, a reply given to exactly the messages before it, under the
-    same model, system and tools. A request without assistant messages starts afresh. Replies from before this memory
-    (the server was restarted, or the conversation was written by hand) are believed. A reply may be dropped: a client
-    does that after a refusal, a cut or a reset. `strict=False` checks nothing but that thinking blocks are unchanged.
-    """
-
-    def __init__(self, *, strict: bool = True) -> None:
-        self._strict = strict
-        self._given: dict[str, list[_Given]] = {}  # by the link of the messages that were answered
-        self._homes: dict[tuple[str, str], tuple[str, ...]] = {}  # (conversation or "", content) -> chain before it
-        self._thinking: dict[str, set[str]] = {}  # by signature
-
-    def admit(self, body: Body) -> str | None:
-        """Why `body`, which has no fault of its own, does not continue what was said before; None notes it as asked."""
-        links = chain(body["messages"])
-        fault = self._thinking_fault(body) or (self._prefix_fault(body, links) if self._strict else None)
-        if fault is None:
-            self._given.setdefault(links[-1], [])
-        return fault
-
-    def answered(self, body: Body, content: Sequence[Block]) -> None:
-        """Note that `content` is given, in full, as a reply to `body`."""
-        links, said = chain(body["messages"]), compared(content)
-        self._given.setdefault(links[-1], []).append(_Given(said, _frozen(body), _mended(content, body["messages"])))
-        self._homes[links[1], said] = links
-        for block in content:
-            if block["type"] in THINKING:  # bound to the messages before it in any conversation, not in its own only
-                self._homes["", said] = links
-            if block["type"] == "thinking":
-                self._thinking.setdefault(block["signature"], set()).add(canonical(block))
-
-    def _thinking_fault(self, body: Body) -> str | None:
-        for index, message in enumerate(body["messages"]):
-            for position, block in enumerate(blocks(message)):
-                given = self._thinking.get(block["signature"]) if block["type"] == "thinking" else None
-                if given is not None and canonical(block) not in given:
-                    return f"messages.{index}.content.{position}: `thinking` blocks cannot be modified"
-        return None
-
-    def _prefix_fault(self, body: Body, links: tuple[str, ...]) -> str | None:
-        frozen, continues = _frozen(body), False
-        for index, message in enumerate(body["messages"]):
-            if message["role"] != "assistant":
-                continue
-            said, given = compared(blocks(message)), self._given.get(links[index])
-            bare = _without_ids(blocks(message))
-            same = [reply.frozen for reply in given or () if reply.content == said or reply.mended == bare]
-            home = self._homes.get((links[1], said)) or self._homes.get(("", said))
-            if same and frozen not in same:
-                changed = [f"`{name}`" for name, old, new in zip(FROZEN, same[0], frozen, strict=True) if old != new]
-                return f"{', '.join(changed)}: changed since messages.{index} was given; resend the same bytes"
-            if not same and given is None and home is not None:
-                edited = sum(old == new for old, new in zip(home, links, strict=False)) - 1  # the first to differ
-                return f"messages.{edited}: changed since messages.{index} was given; earlier messages stay unchanged"
-            if not same and (given is not None or continues):
-                return f"messages.{index}: not a reply of this server to the messages before it; resend it verbatim"
-            continues = continues or bool(same)
-        return None
-
-
-def _frozen(body: Body) -> tuple[str, ...]:
-    """The parts that must not change, byte for byte: unlike messages they are compared in the order of their keys."""
-    return tuple(json.dumps(body.get(name)) for name in FROZEN)

@@ -1,4 +1,4 @@
-"""What the scripted Messages server answers: frozen values, the scripts made of them, and their form on the wire.
+"""What the scripted Messages server answers: frozen values, and the scripts made of them.
 
 A step is a `Reply` or a fault. A script is a sequence of steps, a `Script`, or a function from the request body to a
 step. All durations are in seconds. In a JSON file a step is an object of one key, its kind, with the class's fields:
@@ -13,19 +13,17 @@ new one when the file is read.
 
 import asyncio
 import json
-import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from settled.local.messages_rules import SERVER_CALLS, Block, Body, canonical
+from settled.local.messages_rules import Block
 
 PARTIAL = "partial_json"
 ERROR_TYPES: Mapping[int, str] = {
@@ -280,79 +278,3 @@ def _with_ids(value: Any) -> Any:
 
 
 # --- On the wire ------------------------------------------------------------------------------------------------------
-
-Event = tuple[str, Mapping[str, Any]]
-
-
-def input_tokens(body: Body) -> int:
-    """An estimate, a token for four characters, of what the model reads; so it does not depend on the limits asked."""
-    return max(1, len(canonical([body.get("system"), body.get("tools"), body["messages"]])) // 4)
-
-
-def message(reply: Reply, body: Body) -> dict[str, Any]:
-    """The reply to `body` as one JSON message."""
-    output = max(1, len(canonical(reply.blocks())) // 4)
-    cached = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-    return {
-        "id": new_id("msg"),
-        "type": "message",
-        "role": "assistant",
-        "model": body["model"],
-        "content": reply.blocks(),
-        "stop_reason": reply.stop_reason,
-        "stop_sequence": reply.stop_sequence,
-        "stop_details": reply.stop_details,
-        "usage": {"input_tokens": input_tokens(body), **cached, "output_tokens": output, **reply.usage},
-    }
-
-
-def events(reply: Reply, body: Body) -> Iterator[Event]:
-    """The reply to `body` as the events of a stream: each one's name, and its data less the `type`, which is that."""
-    whole = message(reply, body)
-    ending = {name: whole[name] for name in ("stop_reason", "stop_sequence", "stop_details")}
-    usage = {**whole["usage"], "output_tokens": 1}
-    yield "message_start", {"message": {**whole, **dict.fromkeys(ending), "content": [], "usage": usage}}
-    for index, block in enumerate(reply.content):
-        start, deltas = _stretched(block)
-        yield "content_block_start", {"index": index, "content_block": start}
-        if index == 0:
-            yield "ping", {}
-        for delta in deltas:
-            yield "content_block_delta", {"index": index, "delta": delta}
-        yield "content_block_stop", {"index": index}
-    yield "message_delta", {"delta": ending, "usage": whole["usage"]}
-    yield "message_stop", {}
-
-
-def frame(name: str, data: Mapping[str, Any]) -> bytes:
-    """An event as it stands in the stream; in ASCII, because a script may hold lone surrogates, which UTF-8 can't."""
-    return f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n".encode()
-
-
-def _stretched(block: Block) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A block as its start and its deltas. A block of unknown type is whole at its start."""
-    match block:
-        case {"type": "text", "text": str(said)}:
-            cited = [{"type": "citations_delta", "citation": item} for item in block.get("citations") or ()]
-            start = {**block, "text": "", **({"citations": []} if cited else {})}
-            return start, [*cited, *({"type": "text_delta", "text": piece} for piece in _thirds(said))]
-        case {"type": "thinking", "thinking": str(thought), "signature": str(signature)}:
-            pieces = [{"type": "thinking_delta", "thinking": piece} for piece in _thirds(thought)]
-            signed = {"type": "signature_delta", "signature": signature}
-            return {**block, "thinking": "", "signature": ""}, [*pieces, signed]
-        case {"type": str(kind), "input": given} if kind in ("tool_use", *SERVER_CALLS):
-            start = {name: value for name, value in block.items() if name != PARTIAL}
-            written = ["", *_within_strings(block.get(PARTIAL, json.dumps(given, ensure_ascii=False)))]
-            return {**start, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in written]
-    return dict(block), []
-
-
-def _thirds(whole: str) -> list[str]:
-    size = -(-len(whole) // 3) or 1
-    return [whole[start : start + size] for start in range(0, len(whole), size)]
-
-
-def _within_strings(whole: str) -> list[str]:
-    """Pieces of JSON cut in the middle of its strings, where a careless reader goes wrong; about 32 at most."""
-    middles = [(found.start() + found.end()) // 2 for found in re.finditer(r'"(?:[^"\\]|\\.)+"', whole)]
-    return [whole[start:end] for start, end in pairwise([0, *middles[:: 1 + len(middles) // 32], len(whole)])]

@@ -15,8 +15,8 @@ It prints one line, `{"listening": "http://127.0.0.1:PORT"}`, once it answers; S
 POST /v1/messages → a message, or its events if `stream` is true. POST /v1/messages/count_tokens. GET /v1/models[/ID].
 GET /requests → `{"count": n, "received": n, "refusals": [TEXT]}`. GET /healthz.
 
-Scripts are described in `messages_script`, what is refused in `messages_rules`. Errors have the API's form; two are our
-own, `script_exhausted` and `script_error`. They are 400s, because a client gives up on a 400 at once. The server keeps
+Scripts are described in `messages_script`, what is refused in `messages_rules` and `messages_memory`. Errors have the
+API's form; two are our own, `script_exhausted` and `script_error`. They are 400s, because a client gives up on a 400 at once. The server keeps
 every request that it accepts: it is made for tests and demos, not to run for months.
 """
 
@@ -24,11 +24,9 @@ import argparse
 import asyncio
 import json
 import signal
-import socket
-import struct
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from inspect import isawaitable
 from typing import Any, Self
 
@@ -36,33 +34,14 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from settled.local.clerk import clerk
-from settled.local.messages_rules import Body, Conversations, conversation, first_fault
-from settled.local.messages_script import (
-    ERROR_TYPES,
-    Cut,
-    CutStream,
-    HttpError,
-    NotAMessage,
-    Reply,
-    Responder,
-    Script,
-    ScriptError,
-    Stall,
-    Step,
-    StreamError,
-    events,
-    frame,
-    input_tokens,
-    load_script,
-    message,
-    new_id,
-)
+from settled.local.messages_memory import Conversations, conversation
+from settled.local.messages_rules import first_fault
+from settled.local.messages_script import HttpError, Responder, Script, ScriptError, Step, load_script, new_id
+from settled.local.messages_wire import REQUEST_ID, SENDERS, input_tokens, send_http_error
 
-REQUEST_ID = web.RequestKey("request_id", str)
 MOST_BYTES = 32 * 1024 * 1024
 MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
 MODEL_LIMITS = {"max_input_tokens": 200_000, "max_tokens": 64_000}
-STATUSES = {name: status for status, name in ERROR_TYPES.items()}
 
 
 class Refused(Exception):
@@ -157,7 +136,7 @@ class MessagesServer:
         if error.status == 400:
             self.refusals.append(error.message)
         self._note_change()
-        return await _send_http_error(request, {}, error)
+        return await send_http_error(request, {}, error)
 
     async def _create(self, request: web.Request) -> web.StreamResponse:
         self.received += 1
@@ -241,109 +220,6 @@ async def _add_request_id(request: web.Request, response: web.StreamResponse) ->
 def _model(name: str) -> dict[str, Any]:
     shown = {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
     return {**shown, "lifecycle": "active", **MODEL_LIMITS}
-
-
-# --- On the wire ------------------------------------------------------------------------------------------------------
-
-
-async def _send_reply(request: web.Request, body: Body, step: Reply) -> web.StreamResponse:
-    if not body.get("stream"):
-        return web.json_response(message(step, body))
-    return await _write(await _open_stream(request), _frames(step, body))
-
-
-async def _send_http_error(request: web.Request, _: Body, step: HttpError) -> web.StreamResponse:
-    said = _error(step.type or ERROR_TYPES.get(step.status, "api_error"), step.message, request[REQUEST_ID])
-    if step.details is not None:
-        said["error"]["details"] = step.details
-    return web.json_response({"type": "error", **said}, status=step.status, headers=step.headers)
-
-
-async def _send_stream_error(request: web.Request, body: Body, step: StreamError) -> web.StreamResponse:
-    if not body.get("stream"):
-        return await _send_http_error(request, body, HttpError(STATUSES.get(step.type, 500), step.type, step.message))
-    said = frame("error", _error(step.type, step.message, request[REQUEST_ID]))
-    return await _write(await _open_stream(request), [*_frames(step.reply, body)[: step.after_events], said])
-
-
-async def _send_cut(request: web.Request, body: Body, step: CutStream) -> web.StreamResponse:
-    streams = bool(body.get("stream"))
-    how = step.how if streams or step.how is not Cut.CLEAN_EOF else Cut.FIN
-    response = web.StreamResponse()
-    if how is Cut.CLEAN_EOF or step.after_events > 0:
-        whole = json.dumps(message(step.reply, body)).encode()
-        pieces = _frames(step.reply, body)[: step.after_events] if streams else [whole[: len(whole) // 2]]
-        response = await _open_stream(request) if streams else await _open_json(request, len(whole))
-        await _write(response, pieces)
-    if how is not Cut.CLEAN_EOF:
-        _hang_up(request, how)
-    return response
-
-
-async def _send_stall(request: web.Request, body: Body, step: Stall) -> web.StreamResponse:
-    if not body.get("stream") or step.after_events == 0:
-        await asyncio.sleep(step.seconds)
-        return await _send_reply(request, body, step.reply)
-    frames = _frames(step.reply, body)
-    response = await _write(await _open_stream(request), frames[: step.after_events])
-    ends = asyncio.get_running_loop().time() + step.seconds
-    while (left := ends - asyncio.get_running_loop().time()) > 0:
-        await asyncio.sleep(min(left, step.ping_every or left))
-        if step.ping_every:
-            await _write(response, [frame("ping", {})])
-    return await _write(response, frames[step.after_events :])
-
-
-async def _send_bytes(_: web.Request, __: Body, step: NotAMessage) -> web.StreamResponse:
-    raw = step.body.encode() if isinstance(step.body, str) else step.body
-    return web.Response(body=raw, status=step.status, headers={"content-type": step.content_type})
-
-
-SENDERS: Mapping[type[Step], Callable[[web.Request, Body, Any], Awaitable[web.StreamResponse]]] = {
-    Reply: _send_reply,
-    HttpError: _send_http_error,
-    StreamError: _send_stream_error,
-    CutStream: _send_cut,
-    Stall: _send_stall,
-    NotAMessage: _send_bytes,
-}
-
-
-def _error(type: str, message: str, request_id: str) -> dict[str, Any]:
-    return {"error": {"type": type, "message": message}, "request_id": request_id}
-
-
-def _frames(reply: Reply, body: Body) -> list[bytes]:
-    return [frame(name, data) for name, data in events(reply, body)]
-
-
-async def _open_stream(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
-    await response.prepare(request)
-    return response
-
-
-async def _open_json(request: web.Request, length: int) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"content-type": "application/json", "content-length": str(length)})
-    await response.prepare(request)
-    return response
-
-
-async def _write(response: web.StreamResponse, pieces: Sequence[bytes]) -> web.StreamResponse:
-    for piece in pieces:
-        await response.write(piece)
-    return response
-
-
-def _hang_up(request: web.Request, how: Cut) -> None:
-    """End the connection under the reply; what was written so far still arrives."""
-    transport = request.transport
-    if transport is None:
-        return
-    if how is Cut.RESET:  # lingering for no time makes the kernel send RST instead of FIN
-        connection = transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    transport.close()
 
 
 # --- The process ------------------------------------------------------------------------------------------------------

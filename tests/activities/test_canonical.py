@@ -132,6 +132,8 @@ def test_one_instant_has_one_text_in_whatever_zone_it_is_written() -> None:
         (Decimal("12345678901234567890123456789.01"), Decimal("12345678901234567890123456789.02")),
         (Decimal(10**40), Decimal(10**40 + 1)),
         (Decimal("1E+999999999"), Decimal("1E+999999998")),
+        (Decimal("1E+999999999"), Decimal("-1E+999999999")),
+        (Decimal(1), Decimal(-1)),
         (Decimal("1E-999999999"), Decimal("1E-999999998")),
         (2**53, 2**53 + 1),
         (1, True),

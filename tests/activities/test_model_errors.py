@@ -24,13 +24,13 @@ from settled.local.messages_script import (
     Reply,
     Stall,
     Step,
-    frame,
     text,
     thinking,
     tool_use,
 )
 from settled.local.messages_script import StreamError as ErrorEvent
 from settled.local.messages_server import MessagesServer
+from settled.local.messages_wire import frame
 
 Json = dict[str, Any]
 ASKED: Json = {
@@ -354,6 +354,11 @@ async def test_r94_an_error_within_a_stream_names_its_request_too(line: Line) ->
     failure = await line.failure(ErrorEvent(message="Overloaded"))
     assert "overloaded_error" in failure.message
     assert "(request req_" in failure.message
+
+
+@pytest.mark.parametrize("step", [NotAMessage.html(), NotAMessage.json()], ids=["HTML", "JSON"])
+async def test_an_answer_that_is_no_stream_is_told_as_such(line: Line, step: Step) -> None:
+    assert (await line.failure(step)).message == "StreamError: the server's answer is not an event stream"
 
 
 async def test_a_failure_stays_small_whatever_the_server_says(line: Line) -> None:

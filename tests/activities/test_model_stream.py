@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from settled.activities.model_stream import DELTAS, RUNNING_REASONS, Accumulator, StreamError, UnknownEvent
-from settled.local.messages_script import Reply, events, thinking, tool_use
+from settled.local.messages_script import Reply, thinking, tool_use
+from settled.local.messages_wire import events
 
 Json = dict[str, Any]
 Event = tuple[str, Json]

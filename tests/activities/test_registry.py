@@ -127,6 +127,8 @@ def test_r33_everything_that_is_left_out_is_named_at_once() -> None:
         ({"lands_within": True}, "lands_within must be a timedelta, or None"),
         ({"timeout": timedelta(0)}, "timeout must be above zero"),
         ({"timeout": timedelta(seconds=-1)}, "timeout must be above zero"),
+        ({"timeout": timedelta(days=1, microseconds=1)}, "timeout must be above zero, and at most 86400 seconds"),
+        ({"timeout": FOREVER}, "timeout must be above zero, and at most 86400 seconds"),
     ],
     ids=str,
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 
 import httpx2
 import pytest
@@ -68,6 +69,16 @@ def test_r37_a_limit_says_when_to_come_back() -> None:
     assert failure_of(RateLimited("slow down", after=7.5)) == Failure(
         kind=ErrorKind.RATE_LIMITED, phase=Phase.REFUSED, text="slow down", after=7.5
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "after"),
+    [(0.0, 0.0), (-5.0, 0.0), (1e9, 1e9), (math.inf, None), (-math.inf, None), (math.nan, None)],
+    ids=str,
+)
+def test_r37_a_wait_that_is_no_time_is_not_passed_on(asked: float, after: float | None) -> None:
+    """It becomes a retry's delay, and JSON in the ledger."""
+    assert failure_of(RateLimited("slow down", after=asked)).after == after
 
 
 @each_foreign_one

@@ -44,7 +44,7 @@ async def crew(empty_desk: Desk, bench: Bench) -> AsyncIterator[Crew]:
 
 @pytest.fixture
 async def patient_desk(temporal: Client, tmp_path: Path) -> AsyncIterator[Desk]:
-    """A desk where a write may take so long that the test decides when it ends, and who waits for it has to be woken."""
+    """A desk where a write takes as long as the test likes, and who waits for it has to be woken."""
     registry = hurried(discover(), seconds=12.0)
     async with open_desk(temporal, tmp_path, registry=registry, recheck_seconds=60.0) as opened:
         yield opened

@@ -516,7 +516,11 @@ async def test_rule_11_what_touches_nothing_is_in_nobodys_way(books: Ledger, dat
 
 async def test_rule_11_the_next_generation_holds_its_own_resources(books: Ledger, database: Database) -> None:
     await reach(books, S.REJECTED)
-    await books.claim(KEY, order(generation=2, about=subject("f2", resources=("b",))))
+    await books.claim(OTHER, order(about=subject(resources=("b",))))
+    second = order(generation=2, about=subject("f2", resources=("b",)))
+    assert (await books.claim(KEY, second)).blocked_by == OTHER
+    await report(books, E.SUCCEEDED, at=OTHER)
+    assert (await books.claim(KEY, second)).entry is not None
     assert await holds(database) == {"b": KEY}
 
 
@@ -642,6 +646,16 @@ async def test_only_those_who_wait_are_waiters_and_they_are_noted_once(books: Le
     assert await books.waiters(OTHER) == []
     await books.join(KEY, "task-a", WaitsFor.NOTHING)
     assert await books.waiters(KEY) == []
+
+
+async def test_whoever_claims_is_about_to_send_and_waits_for_nothing(books: Ledger) -> None:
+    await reach(books, S.RESENDABLE)
+    for task in ("task-a", "task-b"):
+        await books.join(KEY, task, WaitsFor.RESULT)
+    await books.claim(KEY, order(permit=2, task="task-a"))
+    assert [waiter.task for waiter in await books.waiters(KEY)] == ["task-b"]
+    await report(books, E.SUCCEEDED, permit=2)
+    assert [waiter.task for waiter in await books.waiters(KEY)] == ["task-b"], "a report changes no wait"
 
 
 async def test_two_calls_of_a_task_may_join_at_once(database: Database, second: Database) -> None:
@@ -910,7 +924,7 @@ def check_journal(rows: list[Row]) -> None:
         assert len(mine) == 1, "one row opens a generation, and its fingerprint stands"
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, min_size=3, max_size=25))
 async def test_r66_r68_the_fold_the_current_row_and_the_holds_agree_whatever_happens(
     books: Ledger, clock: Clock, steps: list[tuple[Any, ...]]

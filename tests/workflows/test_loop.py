@@ -345,7 +345,15 @@ def test_a_task_cancelled_otherwise_was_aborted_in_its_model_request(pending: Pe
 
 @pytest.mark.parametrize(
     ("seconds", "asked", "wait"),
-    [(60, 0, 60), (60, 1, 120), (60, 5, 1920), (60, 6, 3600), (60, 10**9, 3600), (0.5, 1, 1.0), (7200, 0, 3600)],
+    [
+        (60.0, 0, 60),
+        (60.0, 1, 120),
+        (60.0, 5, 1920),
+        (60.0, 6, 3600),
+        (60.0, 10**6, 3600),
+        (0.5, 1, 1.0),
+        (7200.0, 0, 3600),
+    ],
 )
 def test_the_wait_before_asking_again_doubles_up_to_an_hour(seconds: float, asked: int, wait: float) -> None:
     assert loop.recheck_after(seconds, asked) == timedelta(seconds=wait)
