@@ -12,8 +12,8 @@
     people     UNKNOWN ─HANDED_TO_PERSON▶ NEEDS_HUMAN
 
 Outcomes are facts: from the first claim on, SUCCEEDED is taken in any state and makes it COMPLETED, and LATE_NO changes
-nothing. An event that has no entry raises `IllegalTransition` and changes nothing. Each generation of an operation walks
-through the table on its own.
+nothing. An event that has no entry raises `IllegalTransition` and changes nothing. Each generation of an operation
+walks through the table on its own.
 """
 
 from __future__ import annotations

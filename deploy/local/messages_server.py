@@ -16,8 +16,8 @@ POST /v1/messages → a message, or its events if `stream` is true. POST /v1/mes
 GET /requests → `{"count": n, "received": n, "refusals": [TEXT]}`. GET /healthz.
 
 Scripts are described in `messages_script`, what is refused in `messages_rules` and `messages_memory`. Errors have the
-API's form; two are our own, `script_exhausted` and `script_error`. They are 400s, because a client gives up on a 400 at once. The server keeps
-every request that it accepts: it is made for tests and demos, not to run for months.
+API's form; two are our own, `script_exhausted` and `script_error`. They are 400s, because a client gives up on a 400 at
+once. The server keeps every request that it accepts: it is made for tests and demos, not to run for months.
 """
 
 import argparse
