@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from settled.activities.admission import Grants, validate
+from settled.activities.artifacts import clean
 from settled.activities.attempt import Person, call_tool
 from settled.activities.journal import Operation
 from settled.activities.keys import fingerprint, operation_key, remote_key
 from settled.activities.registry import Registry
 from settled.activities.settling import names_our_request
 from settled.activities.stores import Stores
-from settled.activities.tool_errors import translate
+from settled.activities.tool_errors import failure_of
 from settled.activities.toolkit import Found, WriteTool
 from settled.workflows.contract.ending import Verdict
 from settled.workflows.contract.operation import OperationState
@@ -97,7 +98,7 @@ class Acceptance:
             found = await call_tool(tool.lookup, arguments, person, key=key, deadline=time.monotonic() + CHECK_SECONDS)
         # A service that can't be asked may fail in any way; what isn't shown has not passed.
         except Exception as error:
-            return _failed(criterion, f"{tool.name}: the service could not be asked: {translate(error)}")
+            return _failed(criterion, f"{tool.name}: the service could not be asked: {failure_of(error).text}")
         if not isinstance(found, Found):
             return _failed(criterion, f"{tool.name}: completed by the ledger, but the service has no record of it")
         if not names_our_request(found, key, arguments.model_dump(mode="json")):
@@ -105,8 +106,8 @@ class Acceptance:
         return Finding(
             check=criterion.check,
             passed=True,
-            evidence=f"{tool.name}: completed by the ledger, and {found.answer.source} has the same record under {key}",
-            version=found.answer.version,
+            evidence=f"{tool.name}: completed by the ledger, and {clean(found.answer.source)} has the same record under {key}",
+            version=clean(found.answer.version),
         )
 
 

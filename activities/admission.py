@@ -24,6 +24,9 @@ from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.contract.operation import Intent
 from settled.workflows.contract.turn import Proposal
 
+MOST_ID = 80
+"""Characters of a call's id or name that are told in history; calls are told apart by slot."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Grants:
@@ -146,7 +149,7 @@ def propose(admitted: Admitted, grants: Grants, operation: Operation | None, key
             )
     return Proposal(
         slot=admitted.slot,
-        call_id=admitted.call_id,
+        call_id=admitted.call_id[:MOST_ID],
         tool=tool.name,
         effect=effect_of(tool),
         seconds=tool.seconds,

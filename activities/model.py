@@ -186,7 +186,12 @@ class ModelActivities:
         failure = Failure(kind=refusal.kind, phase=Phase.BEFORE_SEND, text=refusal.text)
         text = failure_text(failure, status=OperationState.NOT_EXECUTED)
         answer = CallResult(slot=refusal.slot, error=refusal.kind, content=await self.stores.artifacts.put(text))
-        return Proposal(slot=refusal.slot, call_id=refusal.call_id[:80], tool=refusal.tool[:80], answer=answer)
+        return Proposal(
+            slot=refusal.slot,
+            call_id=refusal.call_id[: admission.MOST_ID],
+            tool=refusal.tool[: admission.MOST_ID],
+            answer=answer,
+        )
 
 
 def _usage(message: dict[str, Any]) -> Usage:

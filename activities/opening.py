@@ -20,7 +20,6 @@ from settled.activities.transcript import Role, make_node
 from settled.workflows.contract.names import OPEN_TASK
 from settled.workflows.contract.task import Budget, Conduct, Limits, Opened, TaskRequest
 
-JSON_KINDS: Mapping[type, str] = {type(None): "null", bool: "boolean", int: "number", float: "number", list: "array"}
 SHAPE = 'a JSON object like {"goal": "…"}, or a JSON string with the goal'
 
 
@@ -104,7 +103,8 @@ def parse(inputs: Sequence[Any]) -> tuple[TaskRequest | None, list[str]]:
     if isinstance(given, str):
         given = {"goal": given}
     if not isinstance(given, dict):
-        return None, [f"input: expected {SHAPE}; got a JSON {JSON_KINDS.get(type(given), 'value')}"]
+        kind = "null" if given is None else type(given).__name__
+        return None, [f"input: expected {SHAPE}; got a JSON {kind}"]
     try:
         return TaskRequest.model_validate_json(json.dumps(given, allow_nan=False), strict=True), []
     except ValidationError as error:

@@ -22,7 +22,7 @@ from settled.activities.presenting import answered
 from settled.activities.registry import Registry
 from settled.activities.settling import Lookup, Move, Patience, Promise, judge, next_move, wait_after
 from settled.activities.stores import Stores
-from settled.activities.tool_errors import translate
+from settled.activities.tool_errors import failure_of
 from settled.activities.toolkit import Absent, Found, InFlux, Several, WriteTool
 from settled.activities.waking import somebody_waits, wake_waiters
 from settled.workflows.contract.names import SETTLE
@@ -123,7 +123,7 @@ async def _ask(operation: Operation, tool: WriteTool, arguments: BaseModel, key:
         raise
     # A service that can't be asked may fail in any way; the settlement asks again.
     except Exception as error:
-        return Lookup(answer=None, asked_at=asked_at, note=str(translate(error)))
+        return Lookup(answer=None, asked_at=asked_at, note=failure_of(error).text)
     if not isinstance(answer, Found | Absent | InFlux | Several):
         return Lookup(answer=None, asked_at=asked_at, note=f"the lookup returned a {type(answer).__name__}")
     return Lookup(answer=answer, asked_at=asked_at)

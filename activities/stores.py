@@ -58,7 +58,7 @@ class Tasks:
             principal=row.principal,
             root_task=row.root_task,
             tools=tuple(json.loads(row.tools)),
-            acceptance=tuple(Criterion.model_validate(item) for item in json.loads(row.acceptance)),
+            acceptance=tuple(_criterion(item) for item in json.loads(row.acceptance)),
         )
 
     async def open(self, record: TaskRecord) -> TaskRecord:
@@ -78,6 +78,11 @@ class Tasks:
             assert standing is not None, "the row that was in the way"
             return standing
         return record
+
+
+def _criterion(stored: dict[str, Any]) -> Criterion:
+    """A criterion as a release wrote it, perhaps a newer one: what this one doesn't know is ignored (a rollback)."""
+    return Criterion.model_validate({name: value for name, value in stored.items() if name in Criterion.model_fields})
 
 
 @dataclass(frozen=True)

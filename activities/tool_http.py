@@ -6,6 +6,9 @@ Redirects and transport retries are off: each would be a second request that nob
 
 from __future__ import annotations
 
+from functools import cache
+from ssl import SSLContext
+
 import httpx2
 
 from settled.workflows.errors import NotSent
@@ -44,6 +47,12 @@ class CountingTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
+@cache
+def _tls() -> SSLContext:
+    """The trusted certificates; reading them takes longer than many a call, so it is done once."""
+    return httpx2.create_ssl_context(trust_env=False)
+
+
 def tool_client(seconds: float) -> httpx2.AsyncClient:
     """A client for one attempt of one call.
 
@@ -51,5 +60,5 @@ def tool_client(seconds: float) -> httpx2.AsyncClient:
         seconds: the attempt's time budget, which bounds each step of a request.
     """
     # Proxy variables of the environment are not obeyed: a proxy answers for itself, and retries as it likes.
-    transport = CountingTransport(httpx2.AsyncHTTPTransport(retries=0, trust_env=False))
+    transport = CountingTransport(httpx2.AsyncHTTPTransport(verify=_tls(), retries=0, trust_env=False))
     return httpx2.AsyncClient(transport=transport, timeout=seconds, follow_redirects=False, trust_env=False)

@@ -55,7 +55,7 @@ def report(state: LoopState | None, status: Status, waiting: Sequence[str], ende
         return StatusReport(status=status, turn=1, counters=Counters())
     return StatusReport(
         status=status,
-        turn=state.counters.turns + (0 if ended else 1),
+        turn=max(1, state.counters.turns + (0 if ended else 1)),
         counters=state.counters,
         waits_for=tuple(waiting) if ended is None else (),
         ledger=LedgerView(tally=ended.tally) if ended else state.ledger,

@@ -92,11 +92,11 @@ def test_another_number_of_inputs_than_one_is_refused(inputs: tuple[Any, ...], g
     ("given", "kind"),
     [
         (None, "null"),
-        (True, "boolean"),
-        (5, "number"),
-        (1.5, "number"),
-        (["reserve"], "array"),
-        ([{"goal": "reserve"}], "array"),
+        (True, "bool"),
+        (5, "int"),
+        (1.5, "float"),
+        (["reserve"], "list"),
+        ([{"goal": "reserve"}], "list"),
     ],
     ids=str,
 )

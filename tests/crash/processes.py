@@ -66,7 +66,8 @@ class WorkerProcess:
         stdin = self.process.stdin
         assert stdin is not None, "it was started with one"
         stdin.write(f"{line}\n".encode())
-        await stdin.drain()
+        with suppress(ConnectionError):  # it has ended: who waits for what it says will tell
+            await stdin.drain()
 
     async def is_frozen(self) -> None:
         """Wait until the kernel says that it is stopped."""
