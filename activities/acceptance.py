@@ -103,10 +103,11 @@ class Acceptance:
             return _failed(criterion, f"{tool.name}: completed by the ledger, but the service has no record of it")
         if not names_our_request(found, key, arguments.model_dump(mode="json")):
             return _failed(criterion, f"{tool.name}: the service's record is of another request")
+        source = clean(found.answer.source)
         return Finding(
             check=criterion.check,
             passed=True,
-            evidence=f"{tool.name}: completed by the ledger, and {clean(found.answer.source)} has the same record under {key}",
+            evidence=f"{tool.name}: completed by the ledger, and {source} has the same record under {key}",
             version=clean(found.answer.version),
         )
 
