@@ -19,10 +19,12 @@ test: $(READY) ## run the tests
 	@$(BIN)/python -m pytest -q
 
 histories: $(READY) ## record anew the histories that the replay tests replay (after a deliberate change only)
-	@RECORD_HISTORIES=tests/replay/histories $(BIN)/python -m pytest -q tests/end_to_end
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT INT TERM && \
+	  RECORD_HISTORIES="$$folder" $(BIN)/python -m pytest -q tests/end_to_end && \
+	  mv -f "$$folder"/*.json tests/replay/histories/
 
 measure: $(READY) ## measure what a turn costs in history, at 10, 100 and 200 turns
-	@$(BIN)/python -m tests.measure_history
+	@said=$$($(BIN)/python -m tests.measure_history) && printf '%s\n' "$$said" | grep '^|'  # without the server's banner
 
 lint: $(READY) ## check style and format
 	@$(BIN)/python -m ruff check

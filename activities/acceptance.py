@@ -6,20 +6,25 @@ service's own record, looked up now, shows the same request.
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
 
 from settled.activities.admission import Grants, validate
 from settled.activities.artifacts import clean
-from settled.activities.attempt import Person, call_tool
+from settled.activities.attempt import Person, as_answer, call_tool
+from settled.activities.database import unavailable
 from settled.activities.journal import Operation
 from settled.activities.keys import fingerprint, operation_key, remote_key
 from settled.activities.registry import Registry
 from settled.activities.settling import names_our_request
+from settled.activities.steady import steady
 from settled.activities.stores import Stores
 from settled.activities.tool_errors import failure_of
-from settled.activities.toolkit import Found, WriteTool
+from settled.activities.toolkit import Found, InFlux, Lookup, WriteTool
 from settled.workflows.contract.ending import Verdict
 from settled.workflows.contract.operation import OperationState
 from settled.workflows.contract.result import Finding
@@ -27,6 +32,7 @@ from settled.workflows.contract.task import Criterion
 
 OPERATION = "operation"
 CHECK_SECONDS = 20.0
+FIRST_PAUSE_SECONDS = 0.5
 
 
 def faults_of_criteria(criteria: Sequence[Criterion], registry: Registry) -> list[str]:
@@ -69,8 +75,17 @@ class Acceptance:
             if faults := faults_of_criteria([criterion], self.registry):
                 findings.append(_failed(criterion, f"can't be checked: {'; '.join(faults)}"))
             else:
-                findings.append(await self._operation(criterion, grants))
+                findings.append(await self._safely(criterion, grants))
         return tuple(findings)
+
+    async def _safely(self, criterion: Criterion, grants: Grants) -> Finding:
+        try:
+            return await self._operation(criterion, grants)
+        except Exception as error:
+            if unavailable(error):
+                raise
+            # A tool may hand back anything; a check that breaks over it has not passed.
+            return _failed(criterion, f"can't be checked: {failure_of(error).text}")
 
     async def _operation(self, criterion: Criterion, grants: Grants) -> Finding:
         tool = self.registry.write(criterion.tool or "")
@@ -95,7 +110,7 @@ class Acceptance:
         key = remote_key(operation.key, operation.generation)
         person = Person(tenant=grants.tenant, principal=grants.principal)
         try:
-            found = await call_tool(tool.lookup, arguments, person, key=key, deadline=time.monotonic() + CHECK_SECONDS)
+            found = await _asked(tool.lookup, arguments, person, key)
         # A service that can't be asked may fail in any way; what isn't shown has not passed.
         except Exception as error:
             return _failed(criterion, f"{tool.name}: the service could not be asked: {failure_of(error).text}")
@@ -103,14 +118,36 @@ class Acceptance:
             return _failed(criterion, f"{tool.name}: completed by the ledger, but the service has no record of it")
         if not names_our_request(found, key, arguments.model_dump(mode="json")):
             return _failed(criterion, f"{tool.name}: the service's record is of another request")
-        source = clean(found.answer.source)
+        answer = as_answer(found.answer, tool.name)
+        source = clean(answer.source)
         return Finding(
             check=criterion.check,
             passed=True,
             evidence=f"{tool.name}: completed by the ledger, and {source} has the same record under {key}",
-            version=clean(found.answer.version),
+            version=clean(answer.version),
         )
 
 
 def _failed(criterion: Criterion, evidence: str) -> Finding:
     return Finding(check=criterion.check, passed=False, evidence=evidence)
+
+
+async def _asked(lookup: Lookup, arguments: BaseModel, person: Person, key: str) -> Any:
+    """The lookup's answer; a service that can't be asked, or isn't done yet, is asked again for a while.
+
+    Raises:
+        Exception: what the lookup raised last.
+    """
+    give_up = steady() + CHECK_SECONDS
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        left = give_up - steady()
+        try:
+            answer = await call_tool(lookup, arguments, person, key=key, deadline=steady() + max(left, 1.0))
+            if not isinstance(answer, InFlux) or left <= pause:
+                return answer
+        except Exception:
+            if left <= pause:
+                raise
+        await asyncio.sleep(pause)
+        pause *= 2

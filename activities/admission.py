@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from settled.activities import protocol
 from settled.activities.agents import lines_of
 from settled.activities.calls import ProposedCall
+from settled.activities.canonical import digest_of
 from settled.activities.journal import Operation
 from settled.activities.keys import fingerprint, operation_key
 from settled.activities.registry import effect_of
@@ -24,6 +25,9 @@ from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.contract.operation import Intent
 from settled.workflows.contract.turn import Proposal
 
+MOST_RESOURCE = 256
+MOST_TOGETHER = 50
+"""Calls that run together at the most; the server has a limit of its own for a run's open activities."""
 MOST_ID = 80
 """Characters of a call's id or name that are told in history; calls are told apart by slot."""
 
@@ -122,7 +126,13 @@ def key_of(admitted: Admitted, tool: WriteTool, grants: Grants) -> str:
 def resources_of(tool: Tool, arguments: BaseModel, tenant: str) -> tuple[str, ...]:
     """What the call touches, by tenant: two tenants' equal names are different things."""
     names: Iterable[str] = tool.resources(arguments) if tool.resources else ()
-    return tuple(sorted({f"{tenant}/{name}" for name in names}))
+    return tuple(sorted({_resource(tenant, str(name)) for name in names}))
+
+
+def _resource(tenant: str, name: str) -> str:
+    """A resource's name, told apart by tenant; a long one by its digest."""
+    full = f"{len(tenant)}:{tenant}/{name}"
+    return full if len(full) <= MOST_RESOURCE else digest_of(full)
 
 
 def propose(admitted: Admitted, grants: Grants, operation: Operation | None, key: str) -> Proposal | Refusal:
@@ -160,7 +170,8 @@ def propose(admitted: Admitted, grants: Grants, operation: Operation | None, key
 def conflict_text(operation: Operation) -> str:
     """What the model is told when another request stands under the same key."""
     return (
-        f"Not sent: this business action already exists with other arguments, and is {operation.state}. "
+        f"Not sent: this business action already exists with other arguments, and is {operation.state}: "
+        f"{operation.subject.shown or 'not shown'}. "
         "A different request for it is only possible after that one is declined, withdrawn or undone."
     )
 
@@ -178,7 +189,7 @@ def batches(proposals: Sequence[Proposal], admitted: Mapping[int, Admitted]) -> 
         if proposal.answer is not None:
             continue
         if proposal.intent is None:
-            if reading:
+            if reading and len(made[-1]) < MOST_TOGETHER:
                 made[-1].append(proposal.slot)
             else:
                 made.append([proposal.slot])
@@ -186,7 +197,8 @@ def batches(proposals: Sequence[Proposal], admitted: Mapping[int, Admitted]) -> 
             continue
         declares = admitted[proposal.slot].tool.resources is not None
         needs = {proposal.intent.key, *proposal.intent.resources}
-        if touched is not None and declares and not needs & touched:
+        room = bool(made) and len(made[-1]) < MOST_TOGETHER
+        if room and touched is not None and declares and not needs & touched:
             made[-1].append(proposal.slot)
             touched |= needs
         else:

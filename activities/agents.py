@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from settled.activities.registry import Registry
 from settled.workflows.contract.task import Criterion, Limits, Name, OnNeedsHuman
@@ -25,6 +26,13 @@ from settled.workflows.errors import ConfigurationError
 
 MOST_FAULTS = 50
 MOST_NAME = 200
+
+
+def _known(member: OnNeedsHuman) -> OnNeedsHuman:
+    """Names of other releases are kept in histories only: in a profile they are slips of the pen."""
+    if not member.known:
+        raise PydanticCustomError("unknown_member", "must be {known}", {"known": " or ".join(OnNeedsHuman)})
+    return member
 
 
 class ProfileLimits(Value):
@@ -61,7 +69,7 @@ class AgentProfile(Value):
     """What a task may spend at the most."""
     acceptance: tuple[Criterion, ...] = ()
     """What must hold at the end, unless the task says otherwise."""
-    on_needs_human: OnNeedsHuman = OnNeedsHuman.WAIT
+    on_needs_human: Annotated[OnNeedsHuman, AfterValidator(_known)] = OnNeedsHuman.WAIT
     """What to do when only a person can settle an operation."""
 
 
@@ -80,6 +88,8 @@ def load_profiles(folder: Path, registry: Registry) -> dict[str, AgentProfile]:
             profile = AgentProfile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             faults.append(f"agent {path.stem} ({path.name}): not TOML: {error}")
+        except OSError as error:
+            faults.append(f"agent {path.stem} ({path.name}): can't be read: {error.strerror}")
         except ValidationError as error:
             faults += [f"agent {path.stem} ({path.name}): {line}" for line in lines_of(error)]
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from settled.activities.presenting import answered
+from settled.activities.steady import steady
 from settled.activities.tool_errors import Failure, Phase, failure_of
 from settled.activities.tool_http import tool_client
 from settled.activities.toolkit import Answer, Call, WriteTool
@@ -52,11 +52,11 @@ async def send(tool: WriteTool, arguments: BaseModel, person: Person, *, key: st
         arguments: with what.
         person: in whose name.
         key: the idempotency key for the service.
-        deadline: on the monotonic clock; nothing is begun after it.
+        deadline: on the steady clock; nothing is begun after it.
     """
     try:
         # The last look at the clock before the first byte: this process may have been frozen since the claim.
-        if time.monotonic() >= deadline:
+        if steady() >= deadline:
             raise NotSent("the attempt's time was over before anything was sent")
         answer = await call_tool(tool.handler, arguments, person, key=key, deadline=deadline)
         return Ended(event=Event.SUCCEEDED, answer=answered(as_answer(answer, tool.name)))
@@ -75,7 +75,7 @@ async def call_tool(
         TimeoutError: the deadline passed.
         BaseException: whatever the function raises.
     """
-    left = max(0.001, deadline - time.monotonic())
+    left = max(0.001, deadline - steady())
     async with tool_client(left) as http, asyncio.timeout(left):
         call = Call(tenant=person.tenant, principal=person.principal, http=http, deadline=deadline, idempotency_key=key)
         return await function(arguments, call)
@@ -83,4 +83,6 @@ async def call_tool(
 
 def as_answer(value: Any, source: str) -> Answer:
     """What a tool returned. It returned, so it has done its work, whatever it returned."""
-    return value if isinstance(value, Answer) else Answer(data=value, source=source)
+    if not isinstance(value, Answer):
+        return Answer(data=value, source=source)
+    return Answer(data=value.data, source=str(value.source), version=str(value.version))

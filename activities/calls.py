@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from settled.activities.artifacts import clean
 from settled.activities.transcript import Node, Role
 from settled.workflows.errors import TranscriptError
 
@@ -66,8 +68,8 @@ def is_blank(block: Any) -> bool:
 
 def awaits_server(content: Sequence[Any]) -> bool:
     """Whether a call that the provider runs itself has no result yet: then only results of calls may follow."""
-    done = {block.get("tool_use_id") for block in content if str(block.get("type")).endswith("_tool_result")}
-    return any(block.get("type") in SERVER_CALLS and block.get("id") not in done for block in content)
+    done = [block.get("tool_use_id") for block in content if str(block.get("type")).endswith("_tool_result")]
+    return any(str(block.get("type")) in SERVER_CALLS and block.get("id") not in done for block in content)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +161,17 @@ def view(chain: Sequence[Node]) -> list[dict[str, Any]]:
         if node.role is Role.ASSISTANT:
             open_ids = {block["id"] for block in content if is_call(block)}
         if content:
-            messages.append({"role": str(node.role), "content": content})
+            messages.append({"role": str(node.role), "content": _sendable(content)})
     if open_ids:
         raise TranscriptError(f"calls {sorted(open_ids)} have no result")
     return messages
+
+
+def _sendable(content: list[Any]) -> list[Any]:
+    """The same content, unless it holds half a surrogate pair, which no request can carry."""
+    text = json.dumps(content, ensure_ascii=False)
+    mended: list[Any] = content if clean(text) == text else json.loads(clean(text))
+    return mended
 
 
 def _with_shown_ids(node: Node) -> list[Any]:
@@ -183,6 +192,6 @@ def _renamed(node: Node, used: Collection[str]) -> dict[str, str]:
 
 def _with_id(block: Any, renamed: Mapping[str, str]) -> Any:
     name = "id" if is_call(block) else "tool_use_id"
-    if block.get("type") not in ("tool_use", "tool_result") or block.get(name) not in renamed:
+    if block.get("type") not in ("tool_use", "tool_result") or str(block.get(name)) not in renamed:
         return block
     return {**block, name: renamed[block[name]]}

@@ -9,15 +9,19 @@ from dataclasses import dataclass
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 
+from settled.activities import protocol
 from settled.activities.acceptance import Acceptance, verdict_of
 from settled.activities.admission import Grants
+from settled.activities.artifacts import clean
 from settled.activities.calls import proposed_calls
-from settled.activities.composing import answer_calls
+from settled.activities.composing import answer_calls, settled_or_open
+from settled.activities.database import unavailable
 from settled.activities.ledger import WaitsFor
-from settled.activities.presenting import standing_text
+from settled.activities.presenting import ADVICE, standing_text
 from settled.activities.registry import Registry
-from settled.activities.standing import failure_in
+from settled.activities.standing import stand
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role
 from settled.activities.waking import start_settlement
@@ -26,7 +30,7 @@ from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.ending import EndReason, Verdict
 from settled.workflows.contract.loop import Ending
 from settled.workflows.contract.names import CLOSE_TASK, REVIEW
-from settled.workflows.contract.operation import LedgerView, OperationState
+from settled.workflows.contract.operation import LedgerView, OperationState, Order
 from settled.workflows.contract.result import Finding, TaskResult
 from settled.workflows.contract.turn import Proposal
 from settled.workflows.ending import status_of
@@ -47,20 +51,38 @@ class ClosingActivities:
         task, ledger = _task(), self.stores.ledger
         view = await ledger.view(task)
         for operation in view.unsettled:
-            await ledger.join(operation.key, task, WaitsFor.RESULT)
+            # As for a resource: this run has no call that would spend a permit, so none must be issued on its account.
+            await ledger.join(operation.key, task, WaitsFor.RESOURCE)
             await start_settlement(activity.client(), operation.key, activity.info().task_queue)
         return view
 
     @activity.defn(name=CLOSE_TASK)
     async def close_task(self, ending: Ending) -> TaskResult:
-        """Withdraw what was not sent, answer every open call from the ledger, gather evidence, and say how it ended."""
+        """Withdraw what was not sent, answer every open call from the ledger, gather evidence, and say how it ended.
+
+        Raises:
+            ApplicationError: it can't be done, and trying again would not help.
+        """
+        try:
+            return await self._close(ending)
+        except Exception as error:
+            if unavailable(error) or isinstance(error, RPCError | ApplicationError):
+                raise
+            # Anything else is the same next time: a task that says so is better than one that never ends.
+            raise ApplicationError(f"{type(error).__name__}: {error}"[:500], non_retryable=True) from error
+
+    async def _close(self, ending: Ending) -> TaskResult:
         task = _task()
         record = await self.stores.tasks.get(task)
         if record is None:
             raise ApplicationError(f"task {task} was never opened", non_retryable=True)
         state = ending.state
         results = list(state.pending.results)
-        results += [await self._filler(call, task) for call in state.pending.open_calls()]
+        waiting = state.pending.handed_over
+        results += [
+            await self._filler(call, state.head, task, handed_over=call.slot in waiting)
+            for call in state.pending.open_calls()
+        ]
         results += await self._never_admitted(state.head, {result.slot for result in results})
         head = await answer_calls(self.stores, state.head, results)
         await self._stop_waiting(task)
@@ -90,18 +112,18 @@ class ClosingActivities:
         content = await self.stores.artifacts.put(standing_text(None)[1])
         return CallResult(slot=slot, error=ErrorKind.NOT_EXECUTED, content=content)
 
-    async def _filler(self, call: Proposal, task: str) -> CallResult:
+    async def _filler(self, call: Proposal, head: str, task: str, *, handed_over: bool) -> CallResult:
         """The result of a call that has none: what the ledger knows of it, or that it was never run."""
         if call.intent is None:
             return await self._not_run(call.slot)
+        known = await self.stores.ledger.read(call.intent.key)
+        if handed_over and protocol.opens(known, call.intent.generation):
+            # It was sent, or may have been, and the ledger has lost it: "not executed" would be a guess.
+            text = await self.stores.artifacts.put(ADVICE[OperationState.UNKNOWN])
+            return CallResult(slot=call.slot, error=ErrorKind.UNKNOWN_RESULT, content=text)
         operation = await withdraw(self.stores, activity.client(), call.intent, call.tool, task)
-        kind: ErrorKind | None
-        kind, text = standing_text(operation)
-        if operation is not None and operation.state is OperationState.COMPLETED:
-            kind = None
-        elif operation is not None and (failure := failure_in(operation)):
-            kind = failure.kind
-        return CallResult(slot=call.slot, error=kind, content=await self.stores.artifacts.put(text))
+        order = Order(head=head, slot=call.slot, tool=call.tool, intent=call.intent, permit=1, seconds=call.seconds)
+        return await settled_or_open(self.stores, order, stand(operation, order), operation)
 
     async def _stop_waiting(self, task: str) -> None:
         """Leave what is unsettled to its settlements: they go on without this task, and send nothing for it."""
@@ -137,7 +159,7 @@ class ClosingActivities:
         if node.role is not Role.ASSISTANT:
             return ""
         texts = [str(block.get("text", "")) for block in node.content if block.get("type") == "text"]
-        return "\n".join(text for text in texts if text.strip())[:MOST_FINAL_TEXT]
+        return clean("\n".join(text for text in texts if text.strip())[:MOST_FINAL_TEXT])
 
 
 def _task() -> str:

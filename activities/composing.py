@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 from settled.activities.calls import ShownResult, awaits_server, proposed_calls, result_blocks, shown_ids
+from settled.activities.journal import Operation
+from settled.activities.presenting import standing_text
+from settled.activities.standing import Stands
 from settled.activities.stores import Stores
 from settled.activities.transcript import Node, Role, make_node
 from settled.workflows.contract.calls import CallResult
-from settled.workflows.contract.operation import OperationState, OperationView
+from settled.workflows.contract.operation import OperationState, OperationView, Order, Standing
 
 
 async def answer_calls(
@@ -35,6 +40,18 @@ async def answer_calls(
     message = make_node(node, Role.USER, blocks, [operation.key for operation in news])
     await stores.transcripts.add(message)
     return message.digest
+
+
+async def settled_or_open(stores: Stores, order: Order, stands: Stands, operation: Operation | None) -> CallResult:
+    """The result of a write as the ledger has it: what it came to or, where that isn't known, just that."""
+    if stands.standing is not Standing.SETTLED:
+        kind, text = standing_text(operation)
+        return CallResult(slot=order.slot, error=kind, content=await stores.artifacts.put(text))
+    stored: dict[str, Any] = {}
+    if stands.error is None and operation is not None and operation.result:
+        stored = json.loads(await stores.artifacts.get(operation.result["result"]))
+    content = await stores.artifacts.put(stands.text(stored))
+    return CallResult(slot=order.slot, error=stands.error, content=content)
 
 
 async def _shown(stores: Stores, result: CallResult) -> ShownResult:

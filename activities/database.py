@@ -9,14 +9,16 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
+from settled.activities.steady import steady
 from settled.workflows.errors import ConfigurationError
 
 Clock = Callable[[AsyncConnection], Awaitable[float]]
@@ -29,6 +31,8 @@ STORE_CLOCKS = {
     "postgresql": "SELECT extract(epoch FROM clock_timestamp())::double precision",
 }
 BUSY_SECONDS = 30
+RETRY_PAUSE_SECONDS = 0.5
+T = TypeVar("T")
 WAL_TRIES, WAL_PAUSE_SECONDS = 600, 0.05
 DRIVERS: dict[str, dict[str, Any]] = {
     "sqlite+aiosqlite": {"connect_args": {"timeout": BUSY_SECONDS}},
@@ -83,7 +87,7 @@ def _engine(url: str) -> AsyncEngine:
     driver = ""
     try:
         driver = make_url(url).drivername
-        engine = create_async_engine(url, **DRIVERS[driver]) if driver in DRIVERS else None
+        engine = create_async_engine(url, hide_parameters=True, **DRIVERS[driver]) if driver in DRIVERS else None
     except (ArgumentError, ValueError):
         raise ConfigurationError(
             "SETTLED_DATABASE_URL: not a database URL; write one like sqlite+aiosqlite:///settled.db"
@@ -125,6 +129,22 @@ def _begin_immediate(connection: Any) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
+async def patiently(action: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """Do it, again and again while the database can't be reached, for so long at the most.
+
+    Raises:
+        Exception: what the action raised last.
+    """
+    give_up = steady() + seconds
+    while True:
+        try:
+            return await action()
+        except Exception as error:
+            if not unavailable(error) or steady() > give_up:
+                raise
+            await asyncio.sleep(RETRY_PAUSE_SECONDS)
+
+
 def unavailable(error: BaseException) -> bool:
     """Whether the error says that the database can't be reached now, rather than that the statement is wrong."""
-    return isinstance(error, OperationalError | ConnectionError | TimeoutError)
+    return isinstance(error, OperationalError | InterfaceError | PoolTimeout | ConnectionError | TimeoutError)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,27 +18,28 @@ from temporalio.exceptions import ApplicationError
 from settled.activities import protocol
 from settled.activities.artifacts import JSON
 from settled.activities.attempt import Ended, Person, send
-from settled.activities.canonical import canonical
-from settled.activities.database import unavailable
+from settled.activities.composing import settled_or_open
+from settled.activities.database import patiently, unavailable
 from settled.activities.journal import Entry, Operation
 from settled.activities.keys import fingerprint, remote_key
 from settled.activities.ledger import Amended, WaitsFor
 from settled.activities.recall import recall
 from settled.activities.registry import Registry
-from settled.activities.standing import Stands, stand
+from settled.activities.standing import stand
+from settled.activities.steady import steady
 from settled.activities.stores import Stores
 from settled.activities.toolkit import WriteTool
 from settled.activities.waking import start_settlement, wake_waiters
 from settled.activities.withdrawing import subject_of, withdraw
-from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.names import AGENT_TASK, DISPATCH, RECONCILE
 from settled.workflows.contract.operation import OperationState, Order, Outcome, Standing
-from settled.workflows.errors import InvalidCall
+from settled.workflows.errors import InvalidCall, ProtocolError
 from settled.workflows.states import Event
 
 BUSY_RECHECK_SECONDS = 5.0
-STORE_RETRY_SECONDS = 10.0
-"""How long an outcome is tried to be stored before the dispatch returns without it; the settlement finds it then."""
+STORE_RETRY_SECONDS = 600.0
+"""How long an outcome is tried to be stored before the dispatch ends without it; a lookup finds it then."""
+RECHECK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class WriteActivities:
         return await self._stand(order, task, amended.operation)
 
     async def _dispatch(self, order: Order, task: str) -> Outcome:
-        begun = time.monotonic()
+        begun = steady()
         key = order.intent.key
         try:
             prepared = await self._prepare(order, task)
@@ -109,10 +109,19 @@ class WriteActivities:
             key=remote_key(key, order.intent.generation),
             deadline=begun + order.seconds,
         )
+        if ended.failure is not None:
+            activity.logger.warning(
+                "%s, operation %s, permit %d: %s (%s)",
+                order.tool,
+                key[:12],
+                order.permit,
+                ended.event,
+                ended.failure.text,
+            )
         operation = await asyncio.shield(self._store_outcome(prepared, ended))
         if operation is None:
             await start_settlement(activity.client(), key, activity.info().task_queue)
-            return Outcome(standing=Standing.WAIT, permit=order.permit, after=STORE_RETRY_SECONDS)
+            return Outcome(standing=Standing.WAIT, permit=order.permit, after=RECHECK_SECONDS)
         return await self._stand(order, task, operation)
 
     async def _prepare(self, order: Order, task: str) -> Prepared:
@@ -123,14 +132,19 @@ class WriteActivities:
         """
         record = await self.stores.tasks.get(task)
         if record is None:
-            raise InvalidCall("the task was never opened")
+            # The task is open, or it would not be here: the ledger has lost its past, and nothing is known.
+            raise ProtocolError(f"the ledger doesn't know task {task}; was it restored from an older copy?")
         tool, arguments = await recall(self.stores.transcripts, self.registry, order.head, order.slot, order.tool)
         if not isinstance(tool, WriteTool):
             raise InvalidCall(f"{order.tool} is no write on this worker")
-        if fingerprint(arguments) != order.intent.fingerprint:
+        try:
+            same, shown = fingerprint(arguments) == order.intent.fingerprint, arguments.model_dump_json().encode()
+        # A type that the registry let through, but that has no JSON form after all.
+        except Exception as error:
+            raise InvalidCall(f"the arguments of {order.tool} can't be stored: {error}") from error
+        if not same:
             raise InvalidCall(f"{order.tool} reads its arguments in another way than when the call was admitted")
-        arguments_digest = await self.stores.artifacts.put(canonical(arguments), JSON)
-        subject = subject_of(order.intent, order.tool, record, arguments_digest)
+        subject = subject_of(order.intent, order.tool, record, await self.stores.artifacts.put(shown, JSON), shown)
         return Prepared(
             order=order,
             task=task,
@@ -147,16 +161,15 @@ class WriteActivities:
         )
 
     async def _store_outcome(self, prepared: Prepared, ended: Ended) -> Operation | None:
-        """Store first, return second. None if the store can't be reached for long."""
-        give_up = time.monotonic() + STORE_RETRY_SECONDS
-        while True:
-            try:
-                return (await self._record(prepared, ended)).operation
-            except Exception as error:
-                if not unavailable(error) or time.monotonic() > give_up:
-                    activity.logger.error("the outcome of %s is not stored: %r", prepared.order.intent.key[:12], error)
-                    return None
-                await asyncio.sleep(0.5)
+        """Store first, return second. None if the store can't be reached for long.
+
+        It goes on trying when the activity's own time is over: what came out of an attempt is a fact, however late.
+        """
+        try:
+            return (await patiently(lambda: self._record(prepared, ended), STORE_RETRY_SECONDS)).operation
+        except Exception as error:
+            activity.logger.error("the outcome of %s is not stored: %r", prepared.order.intent.key[:12], error)
+            return None
 
     async def _record(self, prepared: Prepared, ended: Ended) -> Amended:
         body: dict[str, Any] = {}
@@ -204,16 +217,18 @@ class WriteActivities:
         self, order: Order, task: str, operation: Operation | None, *, refused: str = "", repeated: bool = False
     ) -> Outcome:
         """How the operation stands, for the workflow: the result, the next permit, or a wait that somebody ends."""
-        repeated = repeated or (operation is not None and operation.opened_by != task)
+        repeated = repeated or (operation is not None and operation.claimed_by not in ("", task))
         stands = stand(operation, order, refused=refused, repeated=repeated)
-        if operation is not None:
-            waits = stands.standing is not Standing.SETTLED and not refused
-            await self._note(operation, task, WaitsFor.RESULT if waits else WaitsFor.NOTHING)
+        settled = stands.standing is Standing.SETTLED
+        # Another request, or a newer intent, under the same key is none of this task's business.
+        same = operation is not None and operation.subject.fingerprint == order.intent.fingerprint
+        if operation is not None and same and operation.generation <= order.intent.generation:
+            await self._note(operation, task, WaitsFor.NOTHING if settled or refused else WaitsFor.RESULT)
         return Outcome(
             standing=stands.standing,
             permit=stands.permit,
             after=stands.after,
-            result=await self._result(order, stands, operation),
+            result=await settled_or_open(self.stores, order, stands, operation) if settled else None,
             ledger=await self.stores.ledger.view(task),
         )
 
@@ -226,15 +241,6 @@ class WriteActivities:
         await ledger.join(operation.key, task, waits_for)
         if not operation.state.settled:
             await start_settlement(client, operation.key, activity.info().task_queue)
-
-    async def _result(self, order: Order, stands: Stands, operation: Operation | None) -> CallResult | None:
-        if stands.standing is not Standing.SETTLED:
-            return None
-        stored: dict[str, Any] = {}
-        if stands.error is None and operation is not None and operation.result:
-            stored = json.loads(await self.stores.artifacts.get(operation.result["result"]))
-        content = await self.stores.artifacts.put(stands.text(stored))
-        return CallResult(slot=order.slot, error=stands.error, content=content)
 
 
 def _task_of_this_activity() -> str:

@@ -25,6 +25,8 @@ class Subject:
     """The artifact with the validated arguments."""
     resources: tuple[str, ...]
     """What the action touches."""
+    shown: str = ""
+    """The arguments as JSON, cut: what is shown of them where another request meets this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +83,8 @@ class Operation:
     permit_until: float | None = None
     """By the store's clock, when a claim's send deadline must lie at the latest; None: no limit."""
     attempts: tuple[Attempt, ...] = ()
-    opened_by: str
-    """The task whose proposal opened this generation."""
+    claimed_by: str = ""
+    """The task that spent the last permit; none while nothing was claimed."""
     opened_at: float
     """When this generation began."""
     changed_at: float
@@ -135,7 +137,6 @@ def advance(key: str, operation: Operation | None, row: Row) -> Operation:
             state=OperationState.NONE,
             generation=row.generation,
             permit=row.permit,
-            opened_by=row.task,
             opened_at=row.at,
             changed_at=row.at,
         )
@@ -155,6 +156,8 @@ def _effect(operation: Operation, row: Row) -> dict[str, Any]:
         changes |= {"changed_at": row.at, "evidence": EVIDENCE.get(row.event, operation.evidence)}
     if changed and (state.settled or state is OperationState.NEEDS_HUMAN):
         changes["result"] = row.body
+    if row.event is Event.CLAIMED:
+        changes["claimed_by"] = row.task
     if row.event is Event.ABSENT_RESEND:
         changes["permit_until"] = row.body.get("until")
     return changes

@@ -66,6 +66,19 @@ class Waiter:
     """The journal's row that it was last woken for."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """An operation in a list of all of them."""
+
+    view: OperationView
+    changed_at: float
+    """When its state last changed."""
+    task: str
+    """The task whose proposal opened its current generation."""
+    shown: str
+    """That proposal's arguments as JSON, cut."""
+
+
 class Ledger:
     """The journals in one database."""
 
@@ -177,15 +190,33 @@ class Ledger:
         )
         return LedgerView(tally=tally, unsettled=shown)
 
-    async def listed(
-        self, states: Iterable[OperationState] = (), limit: int = 100
-    ) -> list[tuple[OperationView, float]]:
-        """Operations with the time of their last change, newest first, optionally only those in these states."""
-        query = select(schema.operations).order_by(schema.operations.c.changed_at.desc()).limit(limit)
+    async def listed(self, states: Iterable[OperationState] = (), limit: int = 100) -> list[Listed]:
+        """Operations, the latest change first, optionally only those in these states."""
+        current, rows, others = schema.operations.c, schema.journal.c, schema.journal.alias().c
+        opening = (
+            select(func.min(others.seq))
+            .where(others.operation == current.key, others.generation == current.generation)
+            .scalar_subquery()
+        )
+        query = (
+            select(schema.operations, rows.task, rows.body)
+            .select_from(schema.operations)
+            .join(schema.journal, (rows.operation == current.key) & (rows.seq == opening))
+            .order_by(current.changed_at.desc(), current.key)
+            .limit(limit)
+        )
         if states := list(states):
-            query = query.where(schema.operations.c.state.in_(states))
+            query = query.where(current.state.in_(states))
         async with self.database.read() as connection:
-            return [(_view(row), row.changed_at) for row in await connection.execute(query)]
+            return [
+                Listed(
+                    view=_view(row),
+                    changed_at=row.changed_at,
+                    task=row.task,
+                    shown=json.loads(row.body).get("subject", {}).get("shown", ""),
+                )
+                for row in await connection.execute(query)
+            ]
 
     async def declared_keys(self) -> dict[str, str]:
         """Each tool's key declaration, as it was when its first operations were made."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,10 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from settled.activities import admission, schema, stop_table
+from settled.activities.artifacts import clean
 from settled.activities.calls import proposed_calls, view
 from settled.activities.composing import answer_calls, unknown_to
-from settled.activities.database import Database
+from settled.activities.database import Database, patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.model_errors import classify
 from settled.activities.model_provider import Provider, Received
@@ -37,6 +39,9 @@ from settled.workflows.contract.turn import Ask, End, Next, Proposal, RunBatches
 from settled.workflows.errors import TranscriptError
 
 MOST_PREVIEW = 200
+MOST_DETAIL = 1_000
+STORE_RETRY_SECONDS = 240.0
+"""How long a response that was paid for is tried to be stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,21 +70,24 @@ class Responses:
         return Stored(asked=row.asked, message=json.loads(row.body), request_id=row.request_id)
 
     async def put(self, run_id: str, activity_id: str, stored: Stored) -> Stored:
-        """Store a response; returns the one that stands (the first one stored)."""
+        """Store a response; returns the one that stands (the first one stored), as it is read back.
+
+        What is judged is what was read back, in each attempt: storing may change what no JSON can hold.
+        """
         values: dict[str, Any] = {
             "run_id": run_id,
             "activity_id": activity_id,
             "asked": stored.asked,
             "request_id": stored.request_id,
-            "body": json.dumps(stored.message, ensure_ascii=False).encode("utf-8", "replace"),
+            "body": json.dumps(stored.message).encode(),
         }
         try:
             async with self.database.write() as connection:
                 values["at"] = await self.database.now(connection)
                 await connection.execute(insert(schema.responses).values(values))
         except IntegrityError:
-            return await self.get(run_id, activity_id) or stored
-        return stored
+            pass  # an earlier attempt was faster
+        return await self.get(run_id, activity_id) or stored
 
 
 @dataclass(frozen=True)
@@ -101,15 +109,23 @@ class ModelActivities:
         record = await self.stores.tasks.get(str(info.workflow_id))
         if record is None:
             raise ApplicationError(f"task {info.workflow_id} was never opened", non_retryable=True)
-        responses = Responses(self.stores.database)
-        stored = await responses.get(str(info.workflow_run_id), info.activity_id)
-        if stored is None:
-            try:
-                received = await self._ask_provider(ask, record)
-            except TranscriptError as error:
-                return Turn(head=ask.head, next=End(reason=EndReason.INVALID_RESPONSE, detail=str(error)))
-            stored = await responses.put(str(info.workflow_run_id), info.activity_id, received)
+        try:
+            stored = await self._stored_or_asked(ask, record)
+        except TranscriptError as error:
+            return Turn(head=ask.head, next=End(reason=EndReason.INVALID_RESPONSE, detail=str(error)[:MOST_DETAIL]))
         return await self._judge(ask, stored, record)
+
+    async def _stored_or_asked(self, ask: Ask, record: TaskRecord) -> Stored:
+        """The response of an earlier attempt, or a new one; once it is bought, the store is given time to take it."""
+        info, responses = activity.info(), Responses(self.stores.database)
+        stored = await responses.get(str(info.workflow_run_id), info.activity_id)
+        if stored is not None:
+            return stored
+        received = await self._ask_provider(ask, record)
+        async with heartbeats():
+            return await patiently(
+                lambda: responses.put(str(info.workflow_run_id), info.activity_id, received), STORE_RETRY_SECONDS
+            )
 
     async def _ask_provider(self, ask: Ask, record: TaskRecord) -> Stored:
         chain = await self.stores.transcripts.chain(ask.head)
@@ -188,22 +204,27 @@ class ModelActivities:
         answer = CallResult(slot=refusal.slot, error=refusal.kind, content=await self.stores.artifacts.put(text))
         return Proposal(
             slot=refusal.slot,
-            call_id=refusal.call_id[: admission.MOST_ID],
-            tool=refusal.tool[: admission.MOST_ID],
+            call_id=clean(refusal.call_id[: admission.MOST_ID]),
+            tool=clean(refusal.tool[: admission.MOST_ID]),
             answer=answer,
         )
 
 
 def _usage(message: dict[str, Any]) -> Usage:
-    counted = message.get("usage") or {}
+    counted = message.get("usage")
+
+    def number(name: str) -> int:
+        value = counted.get(name) if isinstance(counted, dict) else None
+        return max(0, int(value)) if isinstance(value, int | float) and math.isfinite(value) else 0
+
     return Usage(
-        input_tokens=counted.get("input_tokens") or 0,
-        output_tokens=counted.get("output_tokens") or 0,
-        cache_read_tokens=counted.get("cache_read_input_tokens") or 0,
-        cache_write_tokens=counted.get("cache_creation_input_tokens") or 0,
+        input_tokens=number("input_tokens"),
+        output_tokens=number("output_tokens"),
+        cache_read_tokens=number("cache_read_input_tokens"),
+        cache_write_tokens=number("cache_creation_input_tokens"),
     )
 
 
 def _preview(content: list[Any]) -> str:
     texts = (str(block.get("text", "")).strip() for block in content if block.get("type") == "text")
-    return " ".join(text for text in texts if text)[:MOST_PREVIEW]
+    return clean(" ".join(text for text in texts if text)[:MOST_PREVIEW])

@@ -12,7 +12,8 @@ from temporalio import activity
 from temporalio.common import RawValue
 
 from settled.activities.acceptance import faults_of_criteria
-from settled.activities.agents import AgentProfile, lines_of
+from settled.activities.agents import MOST_FAULTS, AgentProfile, lines_of
+from settled.activities.artifacts import clean
 from settled.activities.canonical import canonical, digest_of
 from settled.activities.registry import Registry, tool_schema
 from settled.activities.stores import Stores, TaskRecord
@@ -20,6 +21,9 @@ from settled.activities.transcript import Role, make_node
 from settled.workflows.contract.names import OPEN_TASK
 from settled.workflows.contract.task import Budget, Conduct, Limits, Opened, TaskRequest
 
+MOST_TITLE = 80
+MOST_LINE = 500
+"""Characters of a fault."""
 SHAPE = 'a JSON object like {"goal": "…"}, or a JSON string with the goal'
 
 
@@ -38,7 +42,7 @@ class OpeningActivities:
         """Validate the workflow's inputs and open the task, or say what is wrong with them."""
         request, faults = parse(inputs)
         if request is None:
-            return Opened(faults=tuple(faults))
+            return refused(faults)
         agent = request.agent or self.default_agent
         profile = self.profiles.get(agent)
         if profile is None:
@@ -54,7 +58,7 @@ class OpeningActivities:
         faults += faults_of_criteria(acceptance, self.registry)
         faults += _faults_of_budget(request.budget, profile)
         if faults:
-            return Opened(faults=tuple(faults))
+            return refused(faults)
         return await self._open(request, agent, profile, tools, acceptance)
 
     async def _open(
@@ -88,6 +92,7 @@ class OpeningActivities:
             limits=_limits(request.budget, profile.limits.resolved()),
             conduct=self.conduct.model_copy(update={"on_needs_human": profile.on_needs_human}),
             agent=agent,
+            title=clean(" ".join(request.goal.split())[:MOST_TITLE]),
         )
 
 
@@ -111,6 +116,14 @@ def parse(inputs: Sequence[Any]) -> tuple[TaskRequest | None, list[str]]:
         return None, lines_of(error)
     except ValueError as error:
         return None, [f"input: holds a number that JSON doesn't have: {error}"]
+
+
+def refused(faults: Sequence[str]) -> Opened:
+    """The answer to a request with faults; what is too much to read is cut."""
+    shown = [clean(fault)[:MOST_LINE] for fault in faults[:MOST_FAULTS]]
+    if len(faults) > MOST_FAULTS:
+        shown.append(f"and {len(faults) - MOST_FAULTS} more")
+    return Opened(faults=tuple(shown))
 
 
 def frozen_parameters(profile: AgentProfile, registry: Registry, tools: Sequence[str]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,6 +14,7 @@ from settled.activities.heartbeats import heartbeats
 from settled.activities.presenting import answered, completed_text, failure_text
 from settled.activities.recall import recall
 from settled.activities.registry import Registry
+from settled.activities.steady import steady
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.tool_errors import Failure, read_failure_of
 from settled.activities.toolkit import Answer
@@ -64,7 +64,7 @@ class ReadActivities:
             raise InvalidCall("the task was never opened")
         tool, arguments = await recall(self.stores.transcripts, self.registry, read.head, read.slot, read.tool)
         person = Person(tenant=record.tenant, principal=record.principal)
-        deadline = time.monotonic() + read.seconds
+        deadline = steady() + read.seconds
         return as_answer(await call_tool(tool.handler, arguments, person, key="", deadline=deadline), tool.name)
 
 

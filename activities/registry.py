@@ -6,20 +6,38 @@ group `settled.tools`.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import types
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from uuid import UUID
 
-from pydantic import BaseModel
-from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    Json,
+    JsonValue,
+    NaiveDatetime,
+    PlainSerializer,
+    TypeAdapter,
+    WrapSerializer,
+)
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
 
 import settled.activities.tools
+from settled.activities.canonical import canonical
 from settled.activities.keys import key_declaration
 from settled.activities.toolkit import ReadTool, Scope, Tool, Unsaid, WriteTool
 from settled.workflows.contract.turn import Effect
@@ -36,6 +54,13 @@ UNSAID_MENDS = {
     "dedupes": "say for how long the service gives one effect per key, or dedupes=None if it doesn't",
     "lands_within": "say after which time no attempt can land any more, or lands_within=None if nobody knows",
 }
+
+KEY_TYPES = (str, int, Decimal, date, datetime, AwareDatetime, NaiveDatetime, UUID, Enum, type(None))
+"""What may name a business action; a bool is an int. A float may not: two roundings of a number are two keys."""
+KEPT_TYPES = (*KEY_TYPES, float, time, BaseModel)
+"""What is read back from its canonical form as it was; and collections of these."""
+OBJECTS = (dict, Mapping)
+KEPT_COLLECTIONS = (list, tuple, set, frozenset, Sequence, *OBJECTS)
 
 
 @dataclass(frozen=True)
@@ -91,7 +116,8 @@ def register(families: Iterable[ModuleType]) -> Registry:
         ConfigurationError: as for `discover`.
     """
     tools: dict[str, Tool] = {}
-    faults: list[str] = []
+    families = list(families)
+    faults = [fault for family in families for fault in _defined_twice(family)]
     # By identity: a family may import another one's tool.
     for tool in {id(tool): tool for family in families for tool in _tools_of(family)}.values():
         faults += [f"tool {tool.name} ({_short(tool.source_file)}): {fault}" for fault in faults_of(tool)]
@@ -115,18 +141,34 @@ def faults_of(tool: Tool) -> list[str]:
         faults.append("no docstring; say what it does, which identifier it takes, what time or version it speaks of")
     if not timedelta(0) < tool.timeout <= LONGEST_TIMEOUT:
         faults.append(f"timeout must be above zero, and at most {LONGEST_TIMEOUT.total_seconds():g} seconds")
+    faults += _faults_of_function("the tool", tool.handler)
+    resources: object = tool.resources
+    if not (resources is None or callable(resources)):
+        faults.append("resources must be a function of the arguments, e.g. lambda asked: [f'order/{asked.order}']")
     if tool.arguments is None:
-        return [*faults, "the first parameter must be annotated with a pydantic model, e.g. a subclass of Arguments"]
+        mend = "e.g. a subclass of Arguments, imported at run time"
+        return [*faults, f"the first parameter must be annotated with a pydantic model, {mend}"]
     faults += _faults_of_schema(tool.arguments)
     if isinstance(tool, WriteTool):
         faults += _faults_of_write(tool, tool.arguments)
     return faults
 
 
+def _faults_of_function(what: str, function: Any) -> Iterator[str]:
+    """A function that would fail with its first call: of a write after its permit was spent."""
+    called = function if inspect.isroutine(function) else getattr(type(function), "__call__", None)  # noqa: B004
+    if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)):
+        yield f"{what} must be an async function; write async def (what wraps it, too)"
+    try:
+        inspect.signature(function).bind("arguments", "call")
+    except (TypeError, ValueError):
+        yield f"{what} must take two parameters, the arguments and the call"
+
+
 def _faults_of_schema(arguments: type[BaseModel]) -> Iterator[str]:
     try:
         schema = arguments.model_json_schema(mode="validation")
-    except PydanticInvalidForJsonSchema as error:
+    except PydanticUserError as error:
         yield f"the schema of {arguments.__name__} can't be told to the model: {' '.join(str(error).split())}"
         return
     loose = [] if arguments.model_config.get("extra") == "forbid" else [arguments.__name__]
@@ -146,6 +188,9 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
         if isinstance(getattr(tool, name), Unsaid):
             yield f"says nothing on {name}; {mend}"
     yield from _faults_of_words(tool)
+    if callable(tool.lookup):
+        yield from _faults_of_function("lookup", tool.lookup)
+    yield from _faults_of_model(arguments, set())
     if not isinstance(tool.key, tuple):
         return
     if not tool.key:
@@ -153,6 +198,91 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
     for name in tool.key:
         if name not in arguments.model_fields:
             yield f"key names {name!r}, which {arguments.__name__} doesn't have"
+        elif not all(_is_one_of(part, KEY_TYPES) for part in _parts(arguments.model_fields[name].annotation, into=())):
+            yield f"key names {name!r}, which must be text, a whole number, a Decimal, a date, a UUID or an Enum"
+
+
+def _faults_of_model(model: type[BaseModel], seen: set[object]) -> Iterator[str]:
+    """What is lost on the way into the ledger and back: such an operation could never be looked up."""
+    if model in seen:
+        return
+    seen.add(model)
+    made = model.__pydantic_decorators__
+    if made.field_serializers or made.model_serializers:
+        yield f"{model.__name__} has a serializer, so that it is not read back as it was; convert in the tool"
+    for name in model.model_computed_fields:
+        yield f"{model.__name__}.{name} is computed, and can't be read back; make it a plain property"
+    for name, field in model.model_fields.items():
+        faults = [*_faults_of_field(field)] or [*_faults_of_default(field)]
+        yield from (f"{model.__name__}.{name} {fault}" for fault in faults)
+        for part in _parts(field.annotation):
+            if _is_one_of(part, (BaseModel,)):
+                yield from _faults_of_model(part, seen)
+
+
+def _faults_of_field(field: FieldInfo) -> Iterator[str]:
+    if field.alias or field.validation_alias or field.serialization_alias:
+        yield "has an alias, and can't be read back by its name; give it the name that the model is to use"
+    if field.exclude:
+        yield "is excluded, and would not be stored; include it"
+    if _changed_when_stored(field.metadata):
+        yield "is stored in another form than it is read; convert in the tool"
+    for part in _parts(field.annotation):
+        if not _is_kept(part):
+            text = getattr(part, "__name__", None) or " ".join(str(part).split())
+            yield f"is a {text}, which can't be stored and read back; use text, a number, a date or a model"
+
+
+def _faults_of_default(field: FieldInfo) -> Iterator[str]:
+    if field.is_required() or field.default_factory_takes_validated_data:
+        return
+    try:
+        text, again = (canonical(field.get_default(call_default_factory=True)) for _ in range(2))
+        annotated: Any = Annotated
+        TypeAdapter(annotated[field.annotation, field]).validate_json(text, strict=True)
+    # A factory may raise anything, and so may a validator.
+    except Exception:
+        yield "has a default that can't be stored and read back; make it a plain value of the field's type"
+        return
+    if text != again:
+        yield "has a default that is another one each time; make it required, or set it in the tool"
+
+
+def _parts(annotation: Any, into: tuple[Any, ...] = KEPT_COLLECTIONS, inside: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """What a type is made of, down to what is no union, collection or literal; what can't be kept stays in one."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    named = (
+        None
+        if annotation is JsonValue
+        else getattr(annotation, "__supertype__", getattr(annotation, "__value__", None))
+    )
+    if named is not None and not isinstance(annotation, type):
+        inner = () if any(one is annotation for one in inside) else (named,)
+        inside = (*inside, annotation)
+    elif origin is Annotated and not _changed_when_stored(inner[1:]):
+        inner = inner[:1]
+    elif origin is Literal:
+        inner = tuple(map(type, inner))
+    elif origin not in (Union, types.UnionType, *into) or (origin in OBJECTS and not _is_one_of(inner[0], (str,))):
+        yield annotation
+        return
+    for part in inner:
+        if part is not Ellipsis:
+            yield from _parts(part, into, inside)
+
+
+def _is_kept(part: Any) -> bool:
+    if _is_one_of(part, (Enum,)):
+        return all(isinstance(member.value, str | int) for member in part)
+    return any(part is one for one in (Any, object, JsonValue, *KEPT_COLLECTIONS)) or _is_one_of(part, KEPT_TYPES)
+
+
+def _is_one_of(part: Any, kinds: tuple[Any, ...]) -> bool:
+    return isinstance(part, type) and issubclass(part, kinds)
+
+
+def _changed_when_stored(marks: Iterable[object]) -> bool:
+    return any(isinstance(mark, PlainSerializer | WrapSerializer | Json) or mark is Json for mark in marks)
 
 
 def _faults_of_words(tool: WriteTool) -> Iterator[str]:
@@ -190,6 +320,18 @@ def _family(point: EntryPoint) -> ModuleType:
     if not isinstance(family, ModuleType):
         raise ConfigurationError(f"{where}: must name a module")
     return family
+
+
+def _defined_twice(family: ModuleType) -> Iterator[str]:
+    """A second function of one name replaces the first in its module, without a word."""
+    try:
+        body = ast.parse(inspect.getsource(family)).body
+    except (OSError, TypeError, SyntaxError):
+        return  # no module with a source
+    counts = Counter(node.name for node in body if isinstance(node, ast.AsyncFunctionDef) and node.decorator_list)
+    for tool in _tools_of(family):
+        if counts[tool.name] > 1:
+            yield f"tool {tool.name} ({_short(tool.source_file)}): is defined twice in its module; rename one of them"
 
 
 def _tools_of(family: ModuleType) -> list[Tool]:

@@ -7,29 +7,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel
 from temporalio import activity
 
 from settled.activities.artifacts import JSON
-from settled.activities.attempt import Person, call_tool
+from settled.activities.attempt import Person, as_answer, call_tool
 from settled.activities.journal import Entry, Operation
 from settled.activities.keys import remote_key
 from settled.activities.presenting import answered
 from settled.activities.registry import Registry
 from settled.activities.settling import Lookup, Move, Patience, Promise, judge, next_move, wait_after
+from settled.activities.steady import steady
 from settled.activities.stores import Stores
 from settled.activities.tool_errors import failure_of
 from settled.activities.toolkit import Absent, Found, InFlux, Several, WriteTool
 from settled.activities.waking import somebody_waits, wake_waiters
 from settled.workflows.contract.names import SETTLE
-from settled.workflows.contract.operation import Question, SettlementStep
+from settled.workflows.contract.operation import OperationState, Question, SettlementStep
 from settled.workflows.states import Event
 
 LOOKUP_SECONDS = 20.0
+RESTING = {
+    Move.DONE: "settled",
+    Move.AWAIT_ATTEMPT: "an attempt is out",
+    Move.AWAIT_TASK: "a permit is issued, and a task is about to spend it",
+    Move.AWAIT_PERSON: "only a person can say what happened",
+}
+"""What a step says that changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +62,20 @@ class SettlementActivities:
         promise = Promise.of(tool)
         waiting = await somebody_waits(client, ledger, question.key)
         move = next_move(operation, promise, await ledger.now(), waiting=waiting)
-        operation = await self._make(move, operation, tool, promise, waiting=waiting)
+        operation, note = await self._make(move, operation, tool, promise, waiting=waiting)
         await wake_waiters(client, ledger, operation)
+        level = logging.WARNING if operation.state is OperationState.NEEDS_HUMAN else logging.INFO
+        activity.logger.log(level, "%s, operation %s: %s (%s)", tool.name, operation.key[:12], operation.state, note)
         return SettlementStep(
             settled=operation.state.settled,
             view=operation.view(),
             after=wait_after(operation, promise, self.patience, await ledger.now()),
-            note=str((operation.result or {}).get("note", move)),
+            note=note,
         )
 
     async def _make(
         self, move: Move, operation: Operation, tool: WriteTool, promise: Promise, *, waiting: bool
-    ) -> Operation:
+    ) -> tuple[Operation, str]:
         match move:
             case Move.LOOK_UP:
                 entry = await self._look_up(operation, tool, promise, waiting=waiting)
@@ -79,50 +88,55 @@ class SettlementActivities:
             case Move.VOID:
                 entry = _entry(operation, Event.WITHDRAWN, note="no task waits for it any more")
             case _:
-                return operation
+                return operation, str((operation.result or {}).get("note") or RESTING[move])
         # Only if nothing else happened meanwhile: what was found out was about the operation as it stood then.
         amended = await self.stores.ledger.amend(
             operation.key, lambda current, _now: entry if current and current.seq == operation.seq else None
         )
-        return amended.operation or operation
+        return amended.operation or operation, str(entry.body.get("note", ""))
 
     async def _look_up(self, operation: Operation, tool: WriteTool, promise: Promise, *, waiting: bool) -> Entry:
-        arguments = await self._arguments(operation, tool)
         key = remote_key(operation.key, operation.generation)
         asked_at = await self.stores.ledger.now()
-        lookup = await _ask(operation, tool, arguments, key, asked_at)
-        entry = judge(
-            operation,
-            promise,
-            lookup,
-            remote_key=key,
-            arguments=arguments.model_dump(mode="json"),
-            waiting=waiting,
-            patience=self.patience,
-        )
-        if entry.event is Event.FOUND and isinstance(lookup.answer, Found):
-            text = json.dumps(answered(lookup.answer.answer), ensure_ascii=False, sort_keys=True)
-            return _entry(operation, entry.event, **entry.body, result=await self.stores.artifacts.put(text, JSON))
-        return entry
-
-    async def _arguments(self, operation: Operation, tool: WriteTool) -> BaseModel:
-        """The arguments as they were sent."""
-        assert tool.arguments is not None, "the registry refuses a tool without an input model"
         stored = await self.stores.artifacts.get(operation.subject.arguments)
-        return tool.arguments.model_validate_json(stored, strict=True)
+        lookup = await _ask(operation, tool, stored, key, asked_at)
+
+        def judged(found: Lookup) -> Entry:
+            return judge(
+                operation,
+                promise,
+                found,
+                remote_key=key,
+                arguments=json.loads(stored),
+                waiting=waiting,
+                patience=self.patience,
+            )
+
+        try:
+            entry = judged(lookup)
+        # A tool may put anything into what it found; what can't be compared is no answer.
+        except Exception as error:
+            return judged(replace(lookup, answer=None, note=f"what the lookup found can't be read: {error}"[:500]))
+        if entry.event is not Event.FOUND or not isinstance(lookup.answer, Found):
+            return entry
+        text = json.dumps(answered(as_answer(lookup.answer.answer, tool.name)), sort_keys=True)
+        return _entry(operation, entry.event, **entry.body, result=await self.stores.artifacts.put(text, JSON))
 
 
-async def _ask(operation: Operation, tool: WriteTool, arguments: BaseModel, key: str, asked_at: float) -> Lookup:
-    """Ask the service. A lookup that raises says nothing about the operation."""
+async def _ask(operation: Operation, tool: WriteTool, stored: bytes, key: str, asked_at: float) -> Lookup:
+    """Ask the service. A lookup that raises says nothing about the operation; nor does one that can't be made."""
     assert callable(tool.lookup), "only a tool with a lookup is looked up"
+    assert tool.arguments is not None, "the registry refuses a tool without an input model"
     person = Person(tenant=operation.subject.tenant, principal=operation.subject.principal)
-    deadline = time.monotonic() + LOOKUP_SECONDS
+    deadline = steady() + LOOKUP_SECONDS
     try:
+        # As they were sent; a deploy may have changed the model since.
+        arguments = tool.arguments.model_validate_json(stored, strict=True)
         answer: Any = await call_tool(tool.lookup, arguments, person, key=key, deadline=deadline)
     except asyncio.CancelledError:
         raise
-    # A service that can't be asked may fail in any way; the settlement asks again.
-    except Exception as error:
+    # A service that can't be asked may fail in any way, SystemExit included; the settlement asks again.
+    except BaseException as error:
         return Lookup(answer=None, asked_at=asked_at, note=failure_of(error).text)
     if not isinstance(answer, Found | Absent | InFlux | Several):
         return Lookup(answer=None, asked_at=asked_at, note=f"the lookup returned a {type(answer).__name__}")

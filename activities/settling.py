@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from settled.activities.canonical import canonical
 from settled.activities.journal import Entry, Operation
 from settled.activities.toolkit import Absent, Found, InFlux, LookupAnswer, Several, WriteTool
 from settled.workflows.contract.operation import OperationState
@@ -58,6 +59,10 @@ class Patience:
         return float(min(self.most, self.first * 2 ** min(lookups, 40)))
 
 
+PERMIT_SECONDS = 600.0
+"""A permit that nobody spends for so long is void: the task that waited may have forgotten it (a reset, say)."""
+
+
 class Move(StrEnum):
     """What a settlement's step does."""
 
@@ -89,7 +94,7 @@ def next_move(operation: Operation, promise: Promise, now: float, *, waiting: bo
         case OperationState.UNKNOWN:
             return Move.HAND_OVER if operation.out else Move.CLOSE
         case OperationState.RESENDABLE:
-            return Move.AWAIT_TASK if waiting else Move.VOID
+            return Move.AWAIT_TASK if waiting and now - operation.changed_at < PERMIT_SECONDS else Move.VOID
         case OperationState.NEEDS_HUMAN:
             return Move.AWAIT_PERSON
         case _:
@@ -145,7 +150,10 @@ def judge(
 
 def names_our_request(found: Found, remote_key: str, arguments: Mapping[str, Any]) -> bool:
     """Whether the record carries our key and shows our request."""
-    same = found.request is None or all(arguments.get(name) == value for name, value in found.request.items())
+    # In canonical form: a service may write the same text, number or time in another way.
+    same = found.request is None or all(
+        name in arguments and canonical(arguments[name]) == canonical(value) for name, value in found.request.items()
+    )
     return found.key == remote_key and same
 
 

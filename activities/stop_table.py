@@ -23,6 +23,8 @@ from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.turn import End, Resend
 
 MOST_RESENDS = 5
+MOST_CALLS = 256
+"""Calls of one response; their proposals stand in history, in one value."""
 
 
 class Content(StrEnum):
@@ -75,6 +77,9 @@ def judge(stop_reason: str | None, content: Sequence[Any], resends: int) -> End 
         content: the content blocks, as received.
         resends: how many times in a row the transcript was already sent again as it stood.
     """
+    calls = sum(is_call(block) for block in content)
+    if calls > MOST_CALLS:
+        return End(reason=INVALID, detail=f"the response holds {calls} calls; at most {MOST_CALLS} are run")
     kind = kind_of(content)
     decided = TABLE.get(stop_reason, {}).get(kind, INVALID) if isinstance(stop_reason, str) else INVALID
     if decided is Run.CALLS:
@@ -85,5 +90,5 @@ def judge(stop_reason: str | None, content: Sequence[Any], resends: int) -> End 
         return End(reason=INVALID, detail=f"the provider paused its turn {resends + 1} times in a row")
     assert isinstance(decided, EndReason)
     if decided is INVALID:
-        return End(reason=INVALID, detail=f"the response stopped with {stop_reason!r} and held {kind}")
+        return End(reason=INVALID, detail=f"the response stopped with {repr(stop_reason)[:80]} and held {kind}")
     return End(reason=decided, detail=DETAIL.get(decided, ""))

@@ -16,7 +16,7 @@ The function's name is the tool's name, its docstring what the model reads, its 
 from __future__ import annotations
 
 import inspect
-import time
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict
 
+from settled.activities.steady import steady
 from settled.workflows.errors import NotFound, NotSent, RateLimited, Rejected
 
 if TYPE_CHECKING:
@@ -126,13 +127,13 @@ class Call:
     http: AsyncClient
     """The client to use: no retries, no redirects, and it knows whether a request was begun."""
     deadline: float
-    """When to stop, on `time.monotonic()`."""
+    """When to stop, on `settled.activities.steady.steady()`."""
     idempotency_key: str = ""
     """For writes and lookups: the key to send with the request, or to look for."""
 
     def seconds_left(self) -> float:
         """Seconds until the deadline, never below zero."""
-        return max(0.0, self.deadline - time.monotonic())
+        return max(0.0, self.deadline - steady())
 
 
 Handler = Callable[[Any, Call], Awaitable[Answer]]
@@ -245,13 +246,30 @@ def write(
 
 
 def _common(handler: Handler) -> dict[str, Any]:
-    parameters = list(inspect.signature(handler).parameters)
-    hint = get_type_hints(handler).get(parameters[0]) if parameters else None
+    """What a tool is by its function. Of an odd one as much as there is: the registry refuses it, and says why."""
+    hint = _input_of(handler)
     is_model = isinstance(hint, type) and issubclass(hint, BaseModel)
     return {
-        "name": getattr(handler, "__name__", ""),
+        "name": str(getattr(handler, "__name__", "")),
         "description": inspect.getdoc(handler) or "",
         "arguments": hint if is_model else None,
         "handler": handler,
-        "source_file": inspect.getsourcefile(handler) or "",
+        "source_file": _file_of(handler),
     }
+
+
+def _input_of(handler: Handler) -> object:
+    """The type of the first parameter; None if there is none that can be made out."""
+    try:
+        first = next(iter(inspect.signature(handler).parameters))
+        return get_type_hints(handler if inspect.isroutine(handler) else type(handler).__call__).get(first)
+    # An annotation is any expression, and may raise anything.
+    except Exception:
+        return None
+
+
+def _file_of(handler: Handler) -> str:
+    try:
+        return inspect.getsourcefile(handler) or ""
+    except TypeError:  # no function: the file in which it was made a tool
+        return sys._getframe(3).f_code.co_filename

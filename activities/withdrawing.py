@@ -10,9 +10,19 @@ from settled.activities.stores import Stores, TaskRecord
 from settled.activities.waking import somebody_waits
 from settled.workflows.contract.operation import Intent
 
+MOST_SHOWN = 500
 
-def subject_of(intent: Intent, tool: str, record: TaskRecord, arguments: str) -> Subject:
-    """What an operation's generation is about, from the intent that opens it."""
+
+def subject_of(intent: Intent, tool: str, record: TaskRecord, arguments: str = "", shown: bytes = b"") -> Subject:
+    """What an operation's generation is about, from the intent that opens it.
+
+    Args:
+        intent: the intent.
+        tool: who acts.
+        record: of the task whose intent it is.
+        arguments: the artifact with the arguments; none where it is opened only to be closed.
+        shown: the arguments as JSON.
+    """
     return Subject(
         tool=tool,
         tenant=record.tenant,
@@ -20,6 +30,7 @@ def subject_of(intent: Intent, tool: str, record: TaskRecord, arguments: str) ->
         fingerprint=intent.fingerprint,
         arguments=arguments,
         resources=intent.resources,
+        shown=shown.decode()[:MOST_SHOWN],
     )
 
 
@@ -30,7 +41,7 @@ async def withdraw(stores: Stores, client: Client, intent: Intent, tool: str, ta
         return await stores.ledger.read(intent.key)
     others_wait = await somebody_waits(client, stores.ledger, intent.key, besides=task)
     ask = protocol.Claim(
-        subject=subject_of(intent, tool, record, ""),
+        subject=subject_of(intent, tool, record),
         generation=intent.generation,
         permit=1,
         seconds=0.0,

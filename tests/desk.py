@@ -112,9 +112,9 @@ class Desk:
 
     async def leave_no_settlement(self) -> None:
         """End what still runs: the next desk's equal operations have settlements of the same ids."""
-        for operation, _ in await self.parts.stores.ledger.listed():
+        for listed in await self.parts.stores.ledger.listed():
             with suppress(RPCError):
-                await (await self.settlement(operation)).terminate()
+                await (await self.settlement(listed.view)).terminate()
 
     async def settlement(self, operation: OperationView) -> WorkflowHandle[Any, SettlementStep]:
         """The settlement of an operation."""

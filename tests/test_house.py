@@ -52,10 +52,10 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def project_files(*folders: Path) -> list[Path]:
-    """The files that are, or with the next commit will be, the project's."""
-    ours = ("--cached", "--others", "--exclude-standard", "--deduplicate")
-    names = run("git", "ls-files", "-z", *ours, "--", *folders, cwd=ROOT).split("\0")
+def project_files(*folders: Path, new: bool = False) -> list[Path]:
+    """The files that git knows of, and not what else a person keeps in the checkout; `new`: those to be added, too."""
+    which = ("--cached", "--deduplicate", *(("--others", "--exclude-standard") if new else ()))
+    names = run("git", "ls-files", "-z", *which, "--", *folders, cwd=ROOT).split("\0")
     return sorted(ROOT / name for name in names if name and (ROOT / name).exists())
 
 
@@ -191,7 +191,8 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     """Both ways to a wheel, from copies: a build writes into its tree, and reads what an earlier one left there."""
     room = tmp_path_factory.mktemp("packed")
     trees = room / "for_sdist", room / "for_wheel"
-    for source in project_files():
+    # A room's new module may be imported by an old one already.
+    for source in {*project_files(), *project_files(*ROOMS.values(), new=True)}:
         for tree in trees:
             target = tree / source.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from settled.worker.settings import load_settings
 from settled.workflows.contract.operation import OperationState
 from settled.workflows.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from settled.activities.ledger import Listed
+
 app = typer.Typer(
-    help="A durable executor for agent tasks on Temporal: every write is settled.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 CONFIGURATION_EXIT = 2
+HEADERS = ("changed", "operation", "tool", "state", "gen", "sends", "by", "task", "arguments")
+CHATTY = ("httpx2", "alembic")
+"""Libraries that tell of each request and each step; what goes wrong they still tell."""
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"settled {version('settled')}")
+        raise typer.Exit
+
+
+@app.callback()
+def settled(
+    _asked: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which release this is.")
+    ] = False,
+) -> None:
+    """A durable executor for agent tasks on Temporal: every write is settled."""
 
 
 @app.command()
@@ -34,6 +55,8 @@ def worker() -> None:
     from settled.worker.process import run_worker
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
     asyncio.run(run_worker(load_settings()))
     _leave(0)
 
@@ -108,18 +131,27 @@ async def _list_operations(url: str, states: list[OperationState], limit: int, *
     finally:
         await database.close()
     if as_json:
-        for view, _ in listed:
-            typer.echo(view.model_dump_json())
+        for one in listed:
+            at = datetime.fromtimestamp(one.changed_at, UTC).isoformat()
+            typer.echo(json.dumps(one.view.model_dump(mode="json") | {"changed_at": at, "task": one.task}))
         return
-    table = Table(
-        *(Column(name, no_wrap=True) for name in ("changed", "operation", "tool", "state", "gen", "sends", "by"))
-    )
-    for view, changed in listed:
-        at = datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")
-        cells = (at, view.key[:12], view.tool, view.state, str(view.generation), str(view.sends), view.evidence or "")
-        table.add_row(*cells)
-    # Wider than a narrow terminal, or a pipe, rather than cut: a key that is cut can't be used.
-    Console(soft_wrap=True).print(table)
+    for line in _aligned([HEADERS, *map(_cells, listed)]):
+        typer.echo(line)
+
+
+def _cells(one: Listed) -> Sequence[str]:
+    view = one.view
+    at = datetime.fromtimestamp(one.changed_at, UTC).astimezone().isoformat(timespec="seconds")
+    counts = (str(view.generation), str(view.sends))
+    cells = (at, view.key[:12], view.tool, view.state, *counts, view.evidence or "-", one.task, one.shown or "-")
+    # A model wrote the arguments: nothing of them may steer the terminal, or break the line.
+    return ["".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in cell) for cell in cells]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows in columns. Nothing is cut, however narrow the terminal: a key that is cut can't be used."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _state(name: str) -> OperationState:

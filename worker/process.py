@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from settled.activities.agents import load_profiles
 from settled.activities.registry import discover
-from settled.worker.settings import Settings
+from settled.worker.settings import Settings, unknown_variables
 from settled.worker.wiring import make_worker, parts
 from settled.workflows.converter import data_converter
 from settled.workflows.errors import ConfigurationError
@@ -24,13 +26,14 @@ from settled.workflows.errors import ConfigurationError
 log = logging.getLogger("settled.worker")
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
+PROVIDER_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
 async def connect() -> Client:
     """A client, configured by Temporal's own variables and profiles.
 
     Raises:
-        ConfigurationError: there is no server at the address, or the configuration can't be read.
+        ConfigurationError: no server at the address, no such namespace, or the configuration can't be read.
     """
     try:
         config = ClientConfig.load_client_connect_config()
@@ -38,11 +41,39 @@ async def connect() -> Client:
         raise ConfigurationError(f"TEMPORAL_PROFILE, TEMPORAL_CONFIG_FILE: {error}") from error
     address = config.setdefault("target_host", DEFAULT_ADDRESS)
     try:
-        return await Client.connect(**config, data_converter=data_converter)
+        client = await Client.connect(**config, data_converter=data_converter)
     except (RuntimeError, RPCError) as error:
+        secured = config.get("tls") or config.get("api_key")
+        also = ", and see whether TEMPORAL_TLS and TEMPORAL_API_KEY are right for it" if secured else ""
         raise ConfigurationError(
-            f"TEMPORAL_ADDRESS: no Temporal server answers at {address}; start one, or name another address"
+            f"TEMPORAL_ADDRESS: no Temporal server answers at {address}; start one, or name another address{also}"
         ) from error
+    await _see_namespace(client, address)
+    return client
+
+
+async def _see_namespace(client: Client, address: str) -> None:
+    """Without its namespace the worker would come up, and fail with its first poll."""
+    name = client.namespace
+    try:
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name))
+    except RPCError as error:
+        if not name or error.status is RPCStatusCode.NOT_FOUND:
+            text = f"the server at {address} has no namespace {name!r}; create it, or name another"
+        else:
+            said = " ".join(error.message.split())
+            text = f"the server at {address} doesn't show namespace {name!r} ({said}); see to TEMPORAL_API_KEY too"
+        raise ConfigurationError(f"TEMPORAL_NAMESPACE: {text}") from error
+
+
+def _warn(settings: Settings) -> None:
+    """Say what is no fault, but is most likely not meant."""
+    if unknown := unknown_variables():
+        log.warning("%s: there is no such setting; passed over", ", ".join(unknown))
+    if settings.model_url is None and not any(os.environ.get(name) for name in PROVIDER_KEYS):
+        log.warning(
+            "%s is not set; model requests will fail unless the SDK finds credentials elsewhere", PROVIDER_KEYS[0]
+        )
 
 
 async def run_worker(settings: Settings) -> None:
@@ -51,6 +82,7 @@ async def run_worker(settings: Settings) -> None:
     Raises:
         ConfigurationError: a setting, a tool or a profile doesn't fit, or Temporal can't be reached.
     """
+    _warn(settings)
     registry = discover()
     profiles = load_profiles(settings.agents, registry)
     stop = asyncio.Event()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from settled.activities.agents import lines_of
@@ -14,14 +16,35 @@ from settled.workflows.contract.task import Conduct
 from settled.workflows.errors import ConfigurationError
 
 Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+PREFIX = "SETTLED_"
+MENDS = {"model_url": "not an address of a server; write it like http://127.0.0.1:8000"}
+"""What to say instead of a pattern."""
+
+
+def _lasting(url: str) -> str:
+    """A ledger must outlive the process. A URL that is none is refused by the database, in its own words."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return url
+    place = parsed.database or ":memory:"
+    if parsed.drivername.startswith("sqlite") and (":memory:" in place or parsed.query.get("mode") == "memory"):
+        mend = "name a file, like sqlite+aiosqlite:///settled.db"
+        raise PydanticCustomError(
+            "in_memory", "a ledger in memory would be lost with the process; {mend}", {"mend": mend}
+        )
+    return url
 
 
 class Settings(BaseSettings):
     """`SETTLED_…` variables. The connection to Temporal is configured by Temporal's own (`TEMPORAL_ADDRESS`, …)."""
 
-    model_config = SettingsConfigDict(env_prefix="SETTLED_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore")
 
-    database_url: str = "sqlite+aiosqlite:///settled.db"
+    database_url: Annotated[str, AfterValidator(_lasting)] = "sqlite+aiosqlite:///settled.db"
     """Where ledger, transcripts and artifacts are: an SQLAlchemy URL of an async driver."""
     agents: Path = Path("agents")
     """The folder with the agent profiles, NAME.toml each."""
@@ -84,7 +107,13 @@ def load_settings() -> Settings:
         raise ConfigurationError("\n".join(lines)) from None
 
 
+def unknown_variables() -> list[str]:
+    """The variables that look like settings and are none, by name: of another release, or misspelt."""
+    known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
+    return sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
+
+
 def _named(line: str) -> str:
     """The fault, with the variable's name in front."""
     name, _, text = line.partition(": ")
-    return f"SETTLED_{name.upper()}: {text}"
+    return f"{PREFIX}{name.upper()}: {MENDS.get(name, text)}"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
@@ -66,9 +67,15 @@ class AgentTask:
     async def open(self, inputs: tuple[Any, ...]) -> LoopState:
         """Open the task, or fail it at once with a line for each fault."""
         if too_large := reporting.fault_of_size(inputs, workflow.payload_converter()):
+            self.show(Status.FAILED)
             raise invalid([too_large])
-        opened = await asks.open_task(inputs)
+        try:
+            opened = await asks.open_task(inputs)
+        except asyncio.CancelledError:
+            self.show(Status.CANCELLED)
+            raise
         if opened.faults:
+            self.show(Status.FAILED)
             raise invalid(opened.faults)
         return loop.first_state(opened, workflow.now().timestamp())
 
@@ -192,6 +199,13 @@ class AgentTask:
             result = await asyncio.shield(closing)
         except asyncio.CancelledError:
             result = await closing
+        except ActivityError as error:
+            self.show(Status.FAILED)
+            raise ApplicationError(
+                f"failed: the task could not be closed: {error.cause}",
+                type=names.TASK_NOT_SUCCEEDED,
+                non_retryable=True,
+            ) from None
         self.ended = result
         self.show(result.status)
         if result.status in (Status.SUCCEEDED, Status.UNVERIFIED):
@@ -216,17 +230,15 @@ class AgentTask:
     def wants_cut(self, state: LoopState) -> bool:
         """Whether the history is long enough for a new run."""
         info = workflow.info()
-        return (
-            info.is_continue_as_new_suggested() or info.get_current_history_length() >= state.opened.conduct.cut_events
-        )
+        return info.is_continue_as_new_suggested() or info.get_current_history_length() >= loop.cut_at(state)
 
     def show(self, status: Status) -> None:
         """Show the status where lists and the web page show it. Only a change costs an event."""
         if self.state is not None:
-            workflow.set_current_details(reporting.details(self.report(status)))
+            workflow.set_current_details(reporting.details(self.report(status), self.state.opened, self.ended))
         if status is not self.shown:
             self.shown = status
-            workflow.upsert_memo(reporting.memo(status, self.ended))
+            workflow.upsert_memo(reporting.memo(status, self.state, self.ended))
 
     def report(self, status: Status) -> StatusReport:
         """The task as it stands."""
@@ -252,7 +264,8 @@ def carried(inputs: tuple[Any, ...]) -> LoopState | None:
     """The state that the run before this one handed over; None in a task's first run."""
     continued = workflow.info().continued_run_id is not None
     if continued and len(inputs) == 1 and isinstance(inputs[0], dict) and "carried" in inputs[0]:
-        return LoopState.model_validate(inputs[0])
+        with suppress(ValidationError):  # a cron's second run has its own input, whatever that looks like
+            return LoopState.model_validate(inputs[0])
     return None
 
 

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
+
+from settled.workflows.contract.names import INVALID_TASK, TASK_NOT_SUCCEEDED
 
 
 class ForgivingPayloadConverter(PydanticPayloadConverter):
@@ -32,5 +35,17 @@ class ForgivingPayloadConverter(PydanticPayloadConverter):
             return RawValue(payload)
 
 
-data_converter = DataConverter(payload_converter_class=ForgivingPayloadConverter)
+class PlainFailureConverter(DefaultFailureConverter):
+    """Leaves out the stack trace of failures that people are meant to read: how a task ended, what its input lacks."""
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """Convert the exception into the failure."""
+        super().to_failure(exception, payload_converter, failure)
+        if failure.application_failure_info.type in (INVALID_TASK, TASK_NOT_SUCCEEDED):
+            failure.stack_trace = ""
+
+
+data_converter = DataConverter(
+    payload_converter_class=ForgivingPayloadConverter, failure_converter_class=PlainFailureConverter
+)
 """The one converter: history stays plain JSON, readable in the Temporal UI and CLI."""

@@ -13,6 +13,10 @@ from settled.workflows.contract.task import Limits, OnNeedsHuman, Opened
 from settled.workflows.contract.turn import Ask, End, Resend, RunBatches, Turn
 
 MOST_RECHECK_SECONDS = 3600.0
+MOST_DETAIL = 1_000
+"""Characters of an explanation that stand in history."""
+EVENTS_OF_A_WAIT = 20
+"""History events that one call may need before it waits: a run must have room for all of its calls."""
 
 
 class UnknownCommand(Exception):
@@ -76,7 +80,7 @@ def after_model_failure(state: LoopState, detail: str) -> LoopState:
             "attempts": state.counters.attempts + state.opened.conduct.model_attempts,
         }
     )
-    return ending_with(state, EndReason.MODEL_ERROR, detail).model_copy(update={"counters": counters})
+    return ending_with(state, EndReason.MODEL_ERROR, detail[:MOST_DETAIL]).model_copy(update={"counters": counters})
 
 
 def after_calls(state: LoopState, results: Mapping[int, CallResult], handed_over: Iterable[int]) -> LoopState:
@@ -145,6 +149,11 @@ def decided_end(state: LoopState, now: float) -> End | None:
             reason=EndReason.MAX_REQUESTS, detail=f"the limit of {_limits(state).requests} model requests is reached"
         )
     return None
+
+
+def cut_at(state: LoopState) -> int:
+    """The number of history events from which a new run is wanted."""
+    return state.opened.conduct.cut_events + EVENTS_OF_A_WAIT * len(state.pending.open_calls())
 
 
 def seconds_left(state: LoopState, now: float) -> float:

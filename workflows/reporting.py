@@ -10,8 +10,16 @@ from temporalio.converter import PayloadConverter
 
 from settled.workflows.contract.ending import Status
 from settled.workflows.contract.loop import Counters, LoopState
-from settled.workflows.contract.operation import LedgerView, OperationView, Outcome, SettlementStep, Standing
+from settled.workflows.contract.operation import (
+    LedgerView,
+    OperationState,
+    OperationView,
+    Outcome,
+    SettlementStep,
+    Standing,
+)
 from settled.workflows.contract.result import StatusReport, TaskResult
+from settled.workflows.contract.task import Opened
 from settled.workflows.contract.turn import Proposal
 
 MOST_INPUT = 1_000_000
@@ -71,9 +79,11 @@ def operations(state: LoopState | None, ended: TaskResult | None) -> tuple[Opera
     return state.ledger.unsettled if state is not None else ()
 
 
-def memo(status: Status, ended: TaskResult | None) -> Mapping[str, Any]:
+def memo(status: Status, state: LoopState | None, ended: TaskResult | None) -> Mapping[str, Any]:
     """What lists show, and what remains of a cancelled task, which has no result in Temporal."""
     shown: dict[str, Any] = {"status": str(status)}
+    if state is not None:
+        shown |= {"agent": state.opened.agent, "goal": state.opened.title}
     if ended is not None:
         shown["end_reason"] = str(ended.end_reason)
         shown["operations"] = [
@@ -84,13 +94,17 @@ def memo(status: Status, ended: TaskResult | None) -> Mapping[str, Any]:
     return shown
 
 
-def details(shown: StatusReport) -> str:
+def details(shown: StatusReport, opened: Opened, ended: TaskResult | None) -> str:
     """The task in Markdown, for the web page."""
     counters = shown.counters
+    status = f"**{shown.status}** ({ended.end_reason})" if ended else f"**{shown.status}**"
+    listed = ended.operations[:MOST_IN_MEMO] if ended else shown.ledger.unsettled
     lines = [
-        f"**{shown.status}** · turn {shown.turn} · {counters.requests} model requests · {counters.calls} calls",
+        f"{opened.agent}: {opened.title}",
+        "",
+        f"{status} · turn {shown.turn} · model requests: {counters.requests} · calls: {counters.calls}",
         *(f"- waits for {line}" for line in shown.waits_for),
-        *(f"- {operation.tool} `{operation.key[:12]}`: {operation.state}" for operation in shown.ledger.unsettled),
+        *(f"- {operation.tool} `{operation.key[:12]}`: {operation.state}" for operation in listed),
     ]
     if shown.last_text:
         lines += ["", "> " + shown.last_text.replace("\n", "\n> ")]
@@ -107,5 +121,9 @@ def settlement_details(step: SettlementStep) -> str:
     """A settlement in Markdown, for the web page."""
     if step.view is None:
         return step.note
-    state = f"**{step.view.state}** · {step.view.tool} `{step.view.key[:12]}` · {step.view.sends} sends"
-    return f"{state}\n\n{step.note}" if step.settled else f"{state}\n\n{step.note}; looks again in {step.after:.0f} s"
+    state = f"**{step.view.state}** · {step.view.tool} `{step.view.key[:12]}` · {step.view.sends} sent"
+    if step.settled:
+        return f"{state}\n\n{step.note}"
+    if step.view.state is OperationState.NEEDS_HUMAN:
+        return f"{state}\n\n{step.note}; waits for a person"
+    return f"{state}\n\n{step.note}; looks again in {step.after:.0f} s"

@@ -7,8 +7,11 @@ ledger, so a new run starts where the old one ended.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     # As in `agent_task`, and for the same reasons.
@@ -27,8 +30,13 @@ class Settlement:
         self.last: SettlementStep | None = None
 
     @workflow.run
-    async def run(self, question: Question) -> SettlementStep:
-        """Take steps until nothing is left to find out, and nobody asked since."""
+    async def run(self, *inputs: Any) -> SettlementStep:
+        """Take steps until nothing is left to find out, and nobody asked since.
+
+        Args:
+            inputs: one `Question`, as JSON; whatever else somebody sends fails the workflow instead of hanging it.
+        """
+        question = asked(inputs)
         while True:
             seen = self.looks
             self.last = step = await asks.settle(question)
@@ -54,3 +62,16 @@ class Settlement:
     def status(self) -> SettlementStep | None:
         """The last step."""
         return self.last
+
+
+def asked(inputs: tuple[Any, ...]) -> Question:
+    """The operation that a settlement is about.
+
+    Raises:
+        ApplicationError: the input names none.
+    """
+    try:
+        return Question.model_validate(inputs[0] if len(inputs) == 1 else None)
+    except ValidationError:
+        message = 'input: expected one, {"key": …} with an operation key; settlements are started by the executor'
+        raise ApplicationError(message, type=names.INVALID_TASK, non_retryable=True) from None

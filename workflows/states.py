@@ -155,7 +155,6 @@ EVIDENCE: dict[Event, Evidence] = {
     Event.IN_FLUX: Evidence.LOOKUP,
     Event.LOOKUP_FAILED: Evidence.LOOKUP,
     Event.NOTHING_OUT: Evidence.ANSWER,
-    Event.HANDED_TO_PERSON: Evidence.LOOKUP,
 }
 """What a change of state by this event rests on."""
 

@@ -10,12 +10,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from settled.local.messages_rules import Block, Body, blocks, canonical
+from settled.local.messages_rules import Block, Body, Message, blocks, canonical
 from settled.local.messages_script import Reply, tool_use
 
 RESERVE, LOOK_UP = "reserve_stock", "lookup_stock"
 WHO = "I am the scripted stock clerk, not a model"
 UNDERSTANDS = f'{WHO}; I understand "reserve 2 of A1 for order 1001" and "how many A1 are there?".'
+NEWS = "For your information, from the executor:"
+"""How the executor begins when it tells a repeated task what was done already."""
 
 # --- Goals ------------------------------------------------------------------------------------------------------------
 
@@ -142,7 +144,7 @@ def clerk(body: Body) -> Reply:
     results = {block["tool_use_id"]: block for block in last if block["type"] == "tool_result"}
     calls = [block for block in blocks(messages[-2]) if block["type"] == "tool_use"] if results else []
     reports = " ".join(report(call, results[call["id"]]) for call in calls)
-    wanted = goals("\n".join(block["text"] for block in last if block["type"] == "text"))
+    wanted = goals(_asked(messages))
     said = [reports] if reports else []
     if not wanted:
         return Reply.of(*said or [UNDERSTANDS])
@@ -150,6 +152,23 @@ def clerk(body: Body) -> Reply:
     if wanted[0].tool not in offered:
         return Reply.of(*said, f"{WHO}; for this I need the tool {wanted[0].tool}, which is not offered to me.")
     return Reply.of(*said, *_proposals(wanted, offered[wanted[0].tool], canonical(messages)))
+
+
+def _asked(messages: Sequence[Message]) -> str:
+    """What somebody says last. A note of the executor's asks for nothing: behind a goal, the goal still stands."""
+    texts = _asking(messages[-1])
+    if not texts and all(message["role"] == "user" and not _has_results(message) for message in messages):
+        texts = _asking(messages[0])[:1]
+    return "\n".join(texts)
+
+
+def _asking(message: Message) -> list[str]:
+    texts = [block["text"] for block in blocks(message) if block["type"] == "text"]
+    return [text for text in texts if not text.startswith(NEWS)]
+
+
+def _has_results(message: Message) -> bool:
+    return any(block["type"] == "tool_result" for block in blocks(message))
 
 
 def _proposals(wanted: Sequence[Goal], tool: Mapping[str, Any], seed: str) -> Iterator[Block]:

@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 
 from settled.local.commands import to_try
 from settled.local.demo import DemoFailed, run_demo
-from settled.local.places import Ports, program
+from settled.local.places import Ports, held, program
 from settled.local.processes import Part, PartFailed
 from settled.local.screen import Screen
 from settled.local.stack import Stack, running_stack
@@ -46,14 +46,18 @@ async def run_local(
         The exit code: 0 if it went well, 1 if something failed, 128 + the signal's number if one cut it short.
 
     Raises:
-        ConfigurationError: a port is taken, a program is missing, or the folder can't be used.
+        ConfigurationError: a port is taken, a program is missing, the folder can't be used or is in use, or `keep`
+            without `demo`.
     """
-    ports = Ports.choose(
-        temporal=port or (None if demo else DEFAULT_PORT), web=ui_port or (None if demo else DEFAULT_WEB_PORT)
-    )
+    if keep and not demo:
+        raise ConfigurationError("--keep: goes with --demo; without it, everything runs until Ctrl-C anyway")
     program("temporal")
-    stop = Stop()
-    return await stop.ends(_run(ports, stop, Screen(), demo=demo, keep=keep, data=data))
+    with work_folder(data) as folder:  # first, as its message says more than that of the port which is taken as well
+        ports = Ports.choose(
+            temporal=port or (None if demo else DEFAULT_PORT), web=ui_port or (None if demo else DEFAULT_WEB_PORT)
+        )
+        stop = Stop()
+        return await stop.ends(_run(ports, stop, Screen(), folder, demo=demo, keep=keep))
 
 
 class Stop:
@@ -91,29 +95,28 @@ class WorkFolder:
     kept: bool
 
 
-async def _run(ports: Ports, stop: Stop, screen: Screen, *, demo: bool, keep: bool, data: Path | None) -> int:
+async def _run(ports: Ports, stop: Stop, screen: Screen, folder: WorkFolder, *, demo: bool, keep: bool) -> int:
     parts: tuple[Part, ...] = ()
-    with work_folder(data) as folder:
-        try:
-            async with running_stack(folder.path, ports, screen.part) as stack:
-                parts = stack.parts
-                if demo:
-                    await stack.serve(_show(stack, screen, keep=keep))
-                else:
-                    screen.whereabouts(stack, to_try(stack, "1001"))
-                if keep or not demo:
-                    stop.expected = True
-                    screen.hint("Ctrl-C stops everything.")
-                    await stack.serve(asyncio.Event().wait())
-        except PartFailed as failed:
-            screen.failure(str(failed), [failed.part])
-        except (DemoFailed, ClientError, RPCError) as failed:
-            screen.failure(str(failed) or repr(failed), parts)
-        else:
-            return 0
-        folder.kept = True
-        screen.hint(f"databases and logs are in {folder.path}")
-        return FAILED
+    try:
+        async with running_stack(folder.path, ports, screen.part) as stack:
+            parts = stack.parts
+            if demo:
+                await stack.serve(_show(stack, screen, keep=keep))
+            else:
+                screen.whereabouts(stack, to_try(stack, "1001"))
+            if keep or not demo:
+                stop.expected = True
+                screen.hint("Ctrl-C stops everything.")
+                await stack.serve(asyncio.Event().wait())
+    except PartFailed as failed:
+        screen.failure(str(failed), [failed.part])
+    except (DemoFailed, ClientError, RPCError) as failed:
+        screen.failure(str(failed) or repr(failed), parts)
+    else:
+        return 0
+    folder.kept = True
+    screen.hint(f"databases and logs are in {folder.path}")
+    return FAILED
 
 
 async def _show(stack: Stack, screen: Screen, *, keep: bool) -> None:
@@ -135,18 +138,19 @@ def work_folder(data: Path | None) -> Iterator[WorkFolder]:
     """The folder that was named, or a temporary one.
 
     Raises:
-        ConfigurationError: the one that was named can't be used.
+        ConfigurationError: the one that was named can't be used, or is in use.
     """
     if data is None:
         folder = WorkFolder(Path(tempfile.mkdtemp(prefix="settled-")), kept=False)
+        try:
+            yield folder
+        finally:
+            if not folder.kept:
+                shutil.rmtree(folder.path, ignore_errors=True)
     else:
         try:
             data.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"--data: {data} can't be used as a folder ({error.strerror})") from error
-        folder = WorkFolder(data.resolve(), kept=True)
-    try:
-        yield folder
-    finally:
-        if not folder.kept:
-            shutil.rmtree(folder.path, ignore_errors=True)
+        with held(data.resolve()):
+            yield WorkFolder(data.resolve(), kept=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from settled.workflows.errors import ConfigurationError
 HOST = "127.0.0.1"
 UNRESERVED_PORTS = range(20_000, 32_000)
 """Below those that the kernel hands out by itself: an outgoing connection takes none between our look and our use."""
+LOCK = "settled.lock"
 LEADS_ELSEWHERE = ("SETTLED_", "STOCK_", "TEMPORAL_", "ANTHROPIC_")
 """Environment variables that would lead a part to another server; the stack sets its own."""
 
@@ -78,6 +82,35 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
     profiles = folder / "temporal.toml"
     profiles.touch()
     return {**inherited, "TEMPORAL_CONFIG_FILE": str(profiles), **variables}
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other stacks out of a folder: two servers on one database would spoil it.
+
+    The lock is the kernel's, so it ends with this process, however that ends. The file with our process id stays.
+
+    Raises:
+        ConfigurationError: another stack holds it, or it can't be written to.
+    """
+    try:
+        lock = (folder / LOCK).open("a+")
+    except OSError as error:
+        raise ConfigurationError(f"--data: {folder} can't be written to ({error.strerror})") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            line = f"--data: {folder} is in use by another settled local (process {holder})"
+            raise ConfigurationError(line) from None
+        except OSError as error:
+            raise ConfigurationError(f"--data: {folder} can't be locked ({error.strerror})") from error
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
 
 
 def provider_variables() -> dict[str, str]:

@@ -1,7 +1,6 @@
 """The stock tools against the real service, over HTTP: what each answer and each fault is taken for. R36, R37, R75."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from pydantic import HttpUrl, ValidationError
 from settled.activities.keys import key_declaration, remote_key
 from settled.activities.registry import faults_of
 from settled.activities.settling import names_our_request
+from settled.activities.steady import steady
 from settled.activities.tool_errors import Phase, failure_of, read_failure_of
 from settled.activities.tool_http import tool_client
 from settled.activities.toolkit import (
@@ -57,9 +57,7 @@ class Shop:
 
     async def _call(self, function: Any, asked: Any, key: str) -> Any:
         async with tool_client(0.5) as http:
-            call = Call(
-                tenant="acme", principal="anna", http=http, deadline=time.monotonic() + 0.5, idempotency_key=key
-            )
+            call = Call(tenant="acme", principal="anna", http=http, deadline=steady() + 0.5, idempotency_key=key)
             return await function(asked, call)
 
     async def ask(self, method: str, path: str, **options: Any) -> Any:
@@ -326,7 +324,7 @@ class Impostor(httpx2.AsyncBaseTransport):
 async def test_r68_only_the_services_own_word_is_believed(status: int, body: bytes) -> None:
     """R68: a 404 of a proxy says absent of everything, and would permit a second send."""
     async with httpx2.AsyncClient(transport=Impostor(status, body), trust_env=False) as http:
-        call = Call(tenant="", principal="", http=http, deadline=time.monotonic() + 5, idempotency_key=KEY)
+        call = Call(tenant="", principal="", http=http, deadline=steady() + 5, idempotency_key=KEY)
         with pytest.raises((httpx2.HTTPStatusError, ValueError, TypeError, KeyError)):
             await find_reservation(TWO, call)
 
@@ -347,7 +345,7 @@ async def test_r68_only_the_services_own_word_is_believed(status: int, body: byt
 )
 async def test_r75_only_a_documented_refusal_is_believed_to_have_changed_nothing(status: int, body: bytes) -> None:
     async with httpx2.AsyncClient(transport=Impostor(status, body), trust_env=False) as http:
-        call = Call(tenant="", principal="", http=http, deadline=time.monotonic() + 5, idempotency_key=KEY)
+        call = Call(tenant="", principal="", http=http, deadline=steady() + 5, idempotency_key=KEY)
         with pytest.raises((httpx2.HTTPStatusError, ValueError, TypeError, KeyError)) as raised:
             await reserve_stock.handler(TWO, call)
     assert failure_of(raised.value).kind is ErrorKind.UNKNOWN_RESULT

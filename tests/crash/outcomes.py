@@ -44,7 +44,7 @@ async def assert_reserved_once(
 
 async def in_ledger(desk: Desk) -> list[OperationView]:
     """Every operation of the ledger."""
-    return [view for view, _ in await desk.parts.stores.ledger.listed()]
+    return [listed.view for listed in await desk.parts.stores.ledger.listed()]
 
 
 async def until_reserved(desk: Desk) -> None:

@@ -13,6 +13,7 @@ from settled.activities.registry import discover
 from settled.workflows.contract.operation import Evidence, OperationState
 from tests.crash.operator import temporal as temporal_command
 from tests.crash.outcomes import TASK, disarm, until_it_is
+from tests.crash.processes import LANDS_WITHIN
 from tests.desk import hurried, open_desk, reserve
 
 
@@ -27,7 +28,7 @@ async def test_the_write_of_a_terminated_task_is_settled_and_not_sent_again(
     temporal: Client, tmp_path: Path, fault: str, state: OperationState, event: str, effects: int
 ) -> None:
     """R66, R67, R69: found means completed; absent means not executed, once nothing can land any more."""
-    registry = hurried(discover(), seconds=1.0, lands_within=timedelta(seconds=0.5))
+    registry = hurried(discover(), seconds=1.0, lands_within=timedelta(seconds=LANDS_WITHIN))
     async with open_desk(temporal, tmp_path, registry=registry) as desk:
         desk.will_say(reserve())
         await desk.arm(fault)
@@ -41,8 +42,11 @@ async def test_the_write_of_a_terminated_task_is_settled_and_not_sent_again(
         assert step.settled
         assert step.view is not None
         assert (step.view.state, step.view.sends, step.view.evidence) == (state, 1, Evidence.LOOKUP)
-        journal = [row for row in await desk.journal(operation) if row not in ("lookup_failed", "absent_so_far")]
+        rows = await desk.parts.stores.ledger.journal(operation.key)
+        journal = [row.event for row in rows if row.event not in ("lookup_failed", "absent_so_far")]
         assert journal == ["claimed", "unclear", event]
+        if state is OperationState.NOT_EXECUTED:
+            assert rows[-1].at > rows[0].body["deadline"] + LANDS_WITHIN
         assert len(await desk.effects()) == effects
         assert (await desk.requests())["POST /reservations"] == 1
         assert desk.model.refusals == []

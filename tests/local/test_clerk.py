@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
-from settled.local.clerk import LOOK_UP, RESERVE, UNDERSTANDS, clerk, goals
+from settled.activities.composing import news_text
+from settled.local.clerk import LOOK_UP, NEWS, RESERVE, UNDERSTANDS, clerk, goals
 from settled.local.messages_rules import first_fault
 from settled.local.messages_server import MessagesServer
+from settled.workflows.contract.operation import OperationState, OperationView
 
 Json = dict[str, Any]
 WORDS = {"sku": "A1", "quantity": "2", "order": "1001"}
@@ -197,6 +199,30 @@ def test_a_wish_that_comes_along_with_results_is_heard() -> None:
 
 def test_a_note_that_comes_along_with_results_is_passed_over() -> None:
     assert said(answered(GOAL, json.dumps(DONE), note="Two turns are left.")).startswith("Reserved 2")
+
+
+DONE_BEFORE = news_text([OperationView(key="k" * 64, tool=RESERVE, state=OperationState.COMPLETED)])
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": [{"type": "text", "text": GOAL}, {"type": "text", "text": DONE_BEFORE}]}],
+        [{"role": "user", "content": GOAL}, {"role": "user", "content": DONE_BEFORE}],
+    ],
+    ids=["one message", "two messages"],
+)
+def test_a_task_that_is_repeated_has_the_same_goal(messages: list[Json]) -> None:
+    """The executor tells it what was done already; that is no goal, and takes none away."""
+    assert DONE_BEFORE.startswith(NEWS)
+    (call,) = clerk({**told(GOAL), "messages": messages}).content
+    assert (call["name"], call["input"]) == (RESERVE, {"sku": "A1", "quantity": 2, "order": "1001"})
+
+
+def test_what_was_done_already_does_not_start_the_goal_again_behind_results() -> None:
+    assert said(answered(GOAL, json.dumps(DONE), note=DONE_BEFORE)) == (
+        "Reserved 2 of A1 for order 1001 (reservation R-7)."
+    )
 
 
 async def test_the_clerk_serves_a_whole_task_to_a_real_client() -> None:

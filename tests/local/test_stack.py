@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from settled.local.places import HOST, Ports, environment, program
+from settled.local.places import HOST, LOCK, Ports, environment, held, program
 from settled.local.processes import PartFailed, start_part
 from settled.local.stack import LANDS_WITHIN_SECONDS, WORKER
 from settled.worker.settings import Settings
@@ -109,6 +109,28 @@ async def test_a_taken_port_is_one_line(tmp_path: Path, taken_port: int) -> None
         assert await local.exit_code() == 2
         line = f"settled: --port: port {taken_port} is taken; stop what listens there, or name another one\n"
         assert local.said() == line
+        assert names_in(local.temporary) == set()
+
+
+async def test_a_data_folder_that_is_in_use_is_one_line(tmp_path: Path) -> None:
+    """The kernel holds the lock for as long as the process lives, and no longer."""
+    data = tmp_path / "data"
+    data.mkdir()
+    with held(data):
+        async with running_local(tmp_path, "--data", str(data)) as local:
+            assert await local.output() == []
+            assert await local.exit_code() == 2
+            line = f"settled: --data: {data} is in use by another settled local (process {os.getpid()})\n"
+            assert local.said() == line
+    with held(data):
+        assert names_in(data) == {LOCK}
+
+
+async def test_keep_without_a_demo_is_one_line(tmp_path: Path) -> None:
+    async with running_local(tmp_path, "--keep") as local:
+        assert await local.output() == []
+        assert await local.exit_code() == 2
+        assert local.said() == "settled: --keep: goes with --demo; without it, everything runs until Ctrl-C anyway\n"
         assert names_in(local.temporary) == set()
 
 

@@ -73,7 +73,7 @@ def test_r65_the_next_generation_may_carry_another_request(state: OperationState
     story = told(state)
     assert story.claim(200.0, generation=2, about=subject("f2"), task="task-b") is E.CLAIMED
     now = story.now
-    assert (now.generation, now.permit, now.subject.fingerprint, now.opened_by) == (2, 1, "f2", "task-b")
+    assert (now.generation, now.permit, now.subject.fingerprint, now.claimed_by) == (2, 1, "f2", "task-b")
     assert (now.opened_at, now.result, len(now.attempts)) == (200.0, None, 1)
 
 
@@ -519,7 +519,16 @@ def test_rule_10_what_a_settlement_does_next(
     state: OperationState, can_look_up: bool, waiting: bool, move: Move
 ) -> None:
     promise = replace(PROMISE, can_look_up=can_look_up)
-    assert settling.next_move(told(state).now, promise, 1e6, waiting=waiting) is move
+    now = told(state).now
+    assert settling.next_move(now, promise, now.changed_at + 1.0, waiting=waiting) is move
+
+
+def test_a_permit_that_nobody_spends_is_void_after_a_while() -> None:
+    """The task that waited may have forgotten it: after a reset, say."""
+    now = told(S.RESENDABLE).now
+    late = now.changed_at + settling.PERMIT_SECONDS
+    assert settling.next_move(now, PROMISE, late - 1.0, waiting=True) is Move.AWAIT_TASK
+    assert settling.next_move(now, PROMISE, late, waiting=True) is Move.VOID
 
 
 def test_rule_10_an_attempt_is_waited_for_until_its_deadline() -> None:

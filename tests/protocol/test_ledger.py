@@ -737,13 +737,13 @@ async def test_the_list_of_operations_begins_with_the_latest_change(books: Ledge
     clock.at = 2_000.0
     await note(books, E.IN_FLUX, at=key(S.UNKNOWN))
     listed = await books.listed()
-    assert [(view.state, changed) for view, changed in listed] == [
+    assert [(one.view.state, one.changed_at) for one in listed] == [
         (S.DISPATCHED, 1_030.0),
         (S.COMPLETED, 1_020.0),
         (S.UNKNOWN, 1_010.0),
     ]
-    assert [view.state for view, _ in await books.listed([S.UNKNOWN, S.COMPLETED])] == [S.COMPLETED, S.UNKNOWN]
-    assert [view.state for view, _ in await books.listed(limit=1)] == [S.DISPATCHED]
+    assert [one.view.state for one in await books.listed([S.UNKNOWN, S.COMPLETED])] == [S.COMPLETED, S.UNKNOWN]
+    assert [one.view.state for one in await books.listed(limit=1)] == [S.DISPATCHED]
     assert await books.listed([S.NEEDS_HUMAN]) == []
 
 

@@ -145,7 +145,7 @@ def test_r65_another_request_is_a_conflict_and_is_shown_what_stands(state: Opera
     assert (stands.standing, stands.error) == (Standing.SETTLED, ErrorKind.NOT_EXECUTED)
     told_to_model = shown(stands)
     assert told_to_model["status"] == "not_executed"
-    assert f"already exists with other arguments, and is {state}." in told_to_model["message"]
+    assert f"already exists with other arguments, and is {state}: " in told_to_model["message"]
 
 
 @pytest.mark.parametrize("state", [S.REJECTED, S.NOT_EXECUTED])

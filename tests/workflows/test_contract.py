@@ -50,7 +50,7 @@ CONDUCT = task.Conduct(
     on_needs_human=OnNeedsHuman.END,
 )
 LIMITS = task.Limits(turns=1, requests=2, wall_seconds=3.5)
-OPENED = task.Opened(head=D3, limits=LIMITS, conduct=CONDUCT, agent="clerk", faults=("goal: missing",))
+OPENED = task.Opened(head=D3, limits=LIMITS, conduct=CONDUCT, agent="clerk", title="reserve", faults=("goal: missing",))
 PENDING = loop.Pending(calls=(CALL,), batches=((1,),), results=(RESULT,), handed_over=(1,), processed=True)
 STATE = loop.LoopState(
     carried=2,

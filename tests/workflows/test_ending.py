@@ -106,7 +106,7 @@ def view(number: int, state: OperationState = OperationState.UNKNOWN) -> Operati
 OPEN = view(1)
 STATE = LoopState(
     opened_at=0.0,
-    opened=Opened(head=D1, limits=Limits(turns=9, requests=9, wall_seconds=9.0)),
+    opened=Opened(head=D1, limits=Limits(turns=9, requests=9, wall_seconds=9.0), agent="clerk", title="reserve 2"),
     head=D1,
     counters=Counters(turns=2, requests=3, attempts=4, calls=5),
     ledger=LedgerView(tally=Tally(operations=2, completed=1, unsettled=1), unsettled=(OPEN,)),
@@ -149,9 +149,11 @@ def test_r47_an_ended_task_reports_how_it_ended_and_waits_for_nothing() -> None:
 
 
 def test_r46_lists_show_the_status_from_the_start_and_the_operations_at_the_end() -> None:
-    assert reporting.memo(Status.RUNNING, None) == {"status": "running"}
-    assert reporting.memo(Status.FAILED, ENDED) == {
+    assert reporting.memo(Status.RUNNING, None, None) == {"status": "running"}
+    assert reporting.memo(Status.FAILED, STATE, ENDED) == {
         "status": "failed",
+        "agent": "clerk",
+        "goal": "reserve 2",
         "end_reason": "refused",
         "operations": [f"reserve 1{'0' * 11} completed", f"reserve 2{'0' * 11} unknown"],
     }
@@ -160,14 +162,14 @@ def test_r46_lists_show_the_status_from_the_start_and_the_operations_at_the_end(
 @pytest.mark.parametrize(("count", "more"), [(10, []), (11, ["and 1 more"]), (200, ["and 190 more"])])
 def test_the_memo_of_a_task_with_many_operations_stays_small(count: int, more: list[str]) -> None:
     ended = ENDED.model_copy(update={"operations": tuple(view(number) for number in range(count))})
-    lines = reporting.memo(Status.FAILED, ended)["operations"]
+    lines = reporting.memo(Status.FAILED, STATE, ended)["operations"]
     assert len(lines) == 10 + len(more)
     assert lines[10:] == more
 
 
 def test_the_memo_is_plain_json() -> None:
     """A memo can't be decoded with a type: it must be the same for every client."""
-    shown = reporting.memo(Status.FAILED, ENDED)
+    shown = reporting.memo(Status.FAILED, STATE, ENDED)
     texts = [shown["status"], shown["end_reason"], *shown["operations"]]
     assert [type(text) for text in texts] == [str] * len(texts)
 
@@ -178,9 +180,13 @@ def test_r47_the_headline_names_status_reason_and_detail(detail: str, line: str)
 
 
 def test_the_web_page_shows_the_task_in_markdown() -> None:
-    text = reporting.details(reporting.report(STATE, Status.WAITING, ["reserve: is looked up"], None))
+    text = reporting.details(
+        reporting.report(STATE, Status.WAITING, ["reserve: is looked up"], None), STATE.opened, None
+    )
     assert text.splitlines() == [
-        "**waiting** · turn 3 · 3 model requests · 5 calls",
+        "clerk: reserve 2",
+        "",
+        "**waiting** · turn 3 · model requests: 3 · calls: 5",
         "- waits for reserve: is looked up",
         f"- reserve `1{'0' * 11}`: unknown",
         "",
@@ -191,7 +197,7 @@ def test_the_web_page_shows_the_task_in_markdown() -> None:
 
 def test_the_web_page_shows_a_settlement_in_markdown() -> None:
     step = SettlementStep(settled=False, view=OPEN, after=2.4, note="absent so far")
-    title = f"**unknown** · reserve `1{'0' * 11}` · 1 sends"
+    title = f"**unknown** · reserve `1{'0' * 11}` · 1 sent"
     assert reporting.settlement_details(step) == f"{title}\n\nabsent so far; looks again in 2 s"
     assert reporting.settlement_details(step.model_copy(update={"settled": True})) == f"{title}\n\nabsent so far"
     assert reporting.settlement_details(SettlementStep(settled=True, note="nothing here")) == "nothing here"

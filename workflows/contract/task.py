@@ -51,7 +51,7 @@ class TaskRequest(Value):
     """The tools that the model may use, out of the profile's; left out: all of them."""
     budget: Budget = Budget()
     """What the task may spend, never above the profile's limits."""
-    acceptance: tuple[Criterion, ...] | None = None
+    acceptance: Annotated[tuple[Criterion, ...], Field(max_length=20)] | None = None
     """What must hold at the end; left out: the profile's criteria; an empty list: none, so the task ends unverified."""
     tenant: Name = "default"
     """Whose data the task works on. It is a part of every operation key."""
@@ -105,5 +105,7 @@ class Opened(Value):
     """The settings that this task goes by from start to end."""
     agent: str = ""
     """The agent profile in use."""
+    title: str = ""
+    """The beginning of the goal, for lists."""
     faults: tuple[str, ...] = ()
     """Every fault of the request, a readable line each; empty if the task may run."""
