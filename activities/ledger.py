@@ -201,7 +201,7 @@ class Ledger:
         query = (
             select(schema.operations, rows.task, rows.body)
             .select_from(schema.operations)
-            .join(schema.journal, (rows.operation == current.key) & (rows.seq == opening))
+            .join_from(schema.operations, schema.journal, (rows.operation == current.key) & (rows.seq == opening))
             .order_by(current.changed_at.desc(), current.key)
             .limit(limit)
         )

@@ -79,7 +79,7 @@ class Responses:
             "activity_id": activity_id,
             "asked": stored.asked,
             "request_id": stored.request_id,
-            "body": json.dumps(stored.message).encode(),
+            "body": json.dumps(stored.message, ensure_ascii=False).encode("utf-8", "surrogatepass"),
         }
         try:
             async with self.database.write() as connection:

@@ -53,8 +53,8 @@ class Node:
 
 def make_node(parent: Node | None, role: Role, content: Any, mentions: Sequence[str] = ()) -> Node:
     """The node that follows the parent."""
-    # ASCII, so that whatever was received comes back as it was: half a surrogate pair has no UTF-8 form.
-    body = json.dumps(content, separators=(",", ":")).encode()
+    # Whatever was received comes back as it was, half a surrogate pair too, which has no proper UTF-8 form.
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     return Node(
         digest=digest_of(parent.digest if parent else "", role, body),
         parent=parent.digest if parent else None,

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 from aiohttp import web
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -25,6 +26,7 @@ from settled.workflows.errors import ConfigurationError
 
 log = logging.getLogger("settled.worker")
 
+NAMESPACE_TIMEOUT = timedelta(seconds=10)
 DEFAULT_ADDRESS = "127.0.0.1:7233"
 PROVIDER_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
@@ -55,8 +57,9 @@ async def connect() -> Client:
 async def _see_namespace(client: Client, address: str) -> None:
     """Without its namespace the worker would come up, and fail with its first poll."""
     name = client.namespace
+    request = DescribeNamespaceRequest(namespace=name)
     try:
-        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name))
+        await client.workflow_service.describe_namespace(request, timeout=NAMESPACE_TIMEOUT)
     except RPCError as error:
         if not name or error.status is RPCStatusCode.NOT_FOUND:
             text = f"the server at {address} has no namespace {name!r}; create it, or name another"

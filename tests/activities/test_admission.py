@@ -277,7 +277,7 @@ def test_a_write_is_proposed_with_key_generation_fingerprint_and_resources() -> 
             key=key,
             generation=1,
             fingerprint=fingerprint(Pay(order="1001", amount=Decimal(5))),
-            resources=("acme/order/1001",),
+            resources=("4:acme/order/1001",),
         ),
     )
 
@@ -294,7 +294,7 @@ def test_resources_belong_to_the_tenant_and_are_sorted() -> None:
         return ["b", "a", "b"]
 
     tool = write(key=("order",), **WORDS, resources=several)(pay)
-    assert resources_of(tool, Pay(order="1"), "acme") == ("acme/a", "acme/b")
+    assert resources_of(tool, Pay(order="1"), "acme") == ("4:acme/a", "4:acme/b")
     assert resources_of(PAY_QUIETLY, Pay(order="1"), "acme") == ()
 
 
@@ -314,7 +314,6 @@ def standing(state: OperationState, arguments: Pay, generation: int = 1) -> Oper
         state=state,
         generation=generation,
         permit=1,
-        opened_by="order-1001",
         opened_at=0.0,
         changed_at=0.0,
     )

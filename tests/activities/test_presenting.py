@@ -267,7 +267,6 @@ def operation(state: OperationState) -> Operation:
         state=state,
         generation=1,
         permit=1,
-        opened_by="task",
         opened_at=0.0,
         changed_at=0.0,
     )

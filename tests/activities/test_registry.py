@@ -1,17 +1,38 @@
 """Which tools a worker starts with, and which it refuses: every fault at once, with tool, file and mend."""
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import partial
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, Literal
+from uuid import UUID, uuid4
 
 import pytest
-from pydantic import BaseModel, ConfigDict, RootModel
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    Json,
+    JsonValue,
+    PlainSerializer,
+    PositiveInt,
+    RootModel,
+    SecretStr,
+    computed_field,
+    create_model,
+    field_serializer,
+)
 
 from settled.activities import registry
 from settled.activities.agents import AgentProfile, load_profiles
+from settled.activities.canonical import canonical
 from settled.activities.registry import Registry, discover, effect_of, faults_of, register, tool_schema
 from settled.activities.toolkit import (
     FOREVER,
@@ -316,17 +337,177 @@ def test_a_write_is_found_by_name_and_a_read_is_no_write() -> None:
     assert tools.key_declarations() == {"pay": '[1,"pay","business",["order"]]'}
 
 
+# Functions that would fail with their first call
+
+
+def plain(asked: Pay, call: Call) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+async def lonely(asked: Pay) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+async def crowded(asked: Pay, call: Call, more: str) -> Answer:
+    """Do it."""
+    raise NotImplementedError
+
+
+class Payer:
+    """Do it."""
+
+    __name__ = "payer"
+
+    async def __call__(self, asked: Pay, call: Call) -> Any:
+        raise NotImplementedError
+
+
+ASYNC = "must be an async function; write async def"
+TWO = "must take two parameters, the arguments and the call"
+
+
+@pytest.mark.parametrize(("function", "fault"), [(plain, ASYNC), (lonely, TWO), (crowded, TWO)])
+def test_a_function_that_cannot_be_called_as_a_tool_refuses_the_start(function: Any, fault: str) -> None:
+    assert [line.startswith(f"the tool {fault}") for line in faults_of(reading(function))] == [True]
+    (line,) = refusal(family(paying(lookup=function)))
+    assert line.startswith(f"tool pay ({HERE}): lookup {fault}")
+
+
+def test_an_object_with_an_async_call_is_a_function_like_any_other() -> None:
+    assert faults_of(reading(Payer())) == []
+    assert faults_of(paying(lookup=Payer())) == []
+
+
+@pytest.mark.parametrize("odd", [len, dict, partial(pay), lambda: None, 7], ids=repr)
+def test_a_decorator_makes_no_fuss_and_the_registry_says_what_is_wrong(odd: Any) -> None:
+    lines = refusal(family(reading(odd)))
+    assert lines
+    assert all(f"({HERE})" in line for line in lines)
+
+
+def test_resources_that_are_no_function_refuse_the_start() -> None:
+    (line,) = refusal(family(paying(resources=["order"])))
+    assert line.startswith(f"tool pay ({HERE}): resources must be a function of the arguments, e.g. lambda")
+
+
+# What is sent must survive the ledger
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Pair(Enum):
+    BOTH = (1, 2)
+
+
+class Line(Arguments):
+    sku: str = Field(alias="article")
+
+
+class Rich(Arguments):
+    """All that may be in a write's input."""
+
+    text: Annotated[str, Field(min_length=1)] = "x"
+    number: PositiveInt | None = None
+    share: float = 0.5
+    price: Decimal = Decimal("1.50")
+    at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    day: date = date(2026, 1, 1)
+    moment: AwareDatetime | None = None
+    which: UUID | Literal["none"] = "none"
+    colour: Colour = Colour.RED
+    parts: list[Pay] = Field(default_factory=list)
+    by_name: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    whatever: JsonValue = None
+    loose: Any = None
+
+
+class Computed(Arguments):
+    order: str
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def shouted(self) -> str:
+        return self.order.upper()
+
+
+class Serialized(Arguments):
+    order: str
+
+    @field_serializer("order")
+    def shout(self, order: str) -> str:
+        return order.upper()
+
+
+def with_field(annotation: Any, default: Any = ...) -> type[BaseModel]:
+    return create_model("Made", __base__=Arguments, order=(str, ...), field=(annotation, default))
+
+
+def writing(model: type[BaseModel], **changes: Any) -> WriteTool:
+    return replace(paying(**changes), arguments=model)
+
+
+def test_a_model_of_all_that_can_be_stored_is_accepted_and_comes_back_as_it_was() -> None:
+    assert faults_of(writing(Rich, key=("text", "number", "price", "at", "day", "which", "colour"))) == []
+    assert Rich.model_validate_json(canonical(Rich()), strict=True) == Rich()
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.json_schema.PydanticJsonSchemaWarning")
+@pytest.mark.parametrize(
+    ("model", "fault"),
+    [
+        (with_field(str, Field(alias="other")), "Made.field has an alias"),
+        (with_field(str, Field(validation_alias="other")), "Made.field has an alias"),
+        (with_field(str, Field(serialization_alias="other")), "Made.field has an alias"),
+        (with_field(list[Line]), "Line.sku has an alias"),
+        (with_field(str, Field(exclude=True)), "Made.field is excluded"),
+        (with_field(Json[int]), "Made.field is stored in another form"),
+        (with_field(Annotated[int, PlainSerializer(str)]), "Made.field is stored in another form"),
+        (with_field(HttpUrl), "Made.field is a HttpUrl, which can't be stored"),
+        (with_field(HttpUrl | None, HttpUrl("http://x")), "Made.field is a HttpUrl, which can't be stored"),
+        (with_field(list[Path]), "Made.field is a Path, which can't be stored"),
+        (with_field(bytes), "Made.field is a bytes, which can't be stored"),
+        (with_field(SecretStr), "Made.field is a SecretStr, which can't be stored"),
+        (with_field(timedelta), "Made.field is a timedelta, which can't be stored"),
+        (with_field(dict[int, str]), "Made.field is a dict, which can't be stored"),
+        (with_field(Pair), "Made.field is a Pair, which can't be stored"),
+        (with_field(Any, len), "Made.field has a default that can't be stored"),
+        (with_field(int, None), "Made.field has a default that can't be stored"),
+        (with_field(float, float("inf")), "Made.field has a default that can't be stored"),
+        (with_field(UUID, Field(default_factory=uuid4)), "Made.field has a default that is another one each time"),
+        (Computed, "Computed.shouted is computed"),
+        (Serialized, "Serialized has a serializer"),
+    ],
+    ids=range(21),
+)
+def test_an_input_that_the_ledger_would_lose_refuses_the_start(model: type[BaseModel], fault: str) -> None:
+    (line,) = refusal(family(writing(model)))
+    assert line.startswith(f"tool pay ({HERE}): {fault}")
+
+
+@pytest.mark.parametrize("kind", [float, list[str], Pay, Any, float | str])
+def test_what_names_no_business_action_for_certain_is_no_key(kind: Any) -> None:
+    (line,) = faults_of(writing(with_field(kind), key=("order", "field")))
+    assert line.startswith("key names 'field', which must be text, a whole number")
+
+
+def test_a_read_may_be_asked_in_whatever_form() -> None:
+    assert faults_of(replace(reading(balance), arguments=with_field(HttpUrl))) == []
+
+
 # Where tools are found
 
 
 def test_r15_the_shipped_families_are_found_and_accepted() -> None:
     """R15: a family is a file; nothing else is edited."""
     tools = discover().tools
-    assert {name: effect_of(tool) for name, tool in tools.items()} == {
-        "lookup_stock": Effect.READ,
-        "reserve_stock": Effect.WRITE,
-    }
-    for tool in tools.values():
+    # Whoever runs this may have installed families of others, too.
+    ours = [tools["lookup_stock"], tools["reserve_stock"]]
+    assert [effect_of(tool) for tool in ours] == [Effect.READ, Effect.WRITE]
+    for tool in ours:
         assert tool_schema(tool)["input_schema"]["additionalProperties"] is False
         assert len(tool.description) > 100
 
@@ -352,6 +533,17 @@ def test_a_family_of_another_distribution_joins_by_its_entry_point(
     monkeypatch.syspath_prepend(tmp_path)
     entry_point(monkeypatch, "acme_tools_one")
     assert set(discover().tools) == {"lookup_stock", "reserve_stock", "weather"}
+
+
+def test_two_tools_of_one_name_in_one_module_refuse_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The second replaces the first in the module, so that only the source still shows both."""
+    tool = "@read()\nasync def weather(asked: Arguments, call: Call) -> Answer:\n    'Look up the weather.'\n"
+    source = "from settled.activities.toolkit import Answer, Arguments, Call, read\n"
+    (tmp_path / "acme_tools_three.py").write_text(source + 2 * tool)
+    monkeypatch.syspath_prepend(tmp_path)
+    entry_point(monkeypatch, "acme_tools_three")
+    with pytest.raises(ConfigurationError, match=r"^tool weather \(.*acme_tools_three.py\): is defined twice in its"):
+        discover()
 
 
 @pytest.mark.parametrize(
@@ -406,12 +598,13 @@ def test_a_profile_is_a_toml_file_named_after_it(tmp_path: Path) -> None:
         (f"{CLERK}[limits]\nwall_seconds = inf", ["limits.wall_seconds: Input should be"]),
         (f"{CLERK}[limits]\nwall_seconds = nan", ["limits.wall_seconds: Input should be"]),
         (f"{CLERK}[limits]\nwall_seconds = 1e300", ["limits.wall_seconds: Input should be"]),
+        (f"{CLERK}on_needs_human = 'die'", ["on_needs_human: must be wait or end"]),
         (f"{CLERK}max_tokens = 0", ["max_tokens: Input should be greater"]),
         (f"{CLERK}[[acceptance]]\ntool = 'pay'", ["acceptance.0.check: Field required"]),
         (CLERK.replace('"pay"', '"pay", "fly"'), ["tools: no tool 'fly'; this worker has pay"]),
         (CLERK.replace('"pay"', '"no such"'), ["tools.0: String should match pattern"]),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_a_profile_with_faults_refuses_the_start_with_a_line_for_each(
     tmp_path: Path, text: str, faults: list[str]
@@ -423,6 +616,17 @@ def test_a_profile_with_faults_refuses_the_start_with_a_line_for_each(
     assert len(lines) == len(faults)
     for line, fault in zip(lines, faults, strict=True):
         assert line.startswith(f"agent bad (bad.toml): {fault}")
+
+
+def test_what_cannot_be_read_as_a_profile_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "gone.toml").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigurationError) as refused:
+        profiles(tmp_path, clerk=CLERK)
+    assert str(refused.value).splitlines() == [
+        "agent folder (folder.toml): can't be read: Is a directory",
+        "agent gone (gone.toml): can't be read: No such file or directory",
+    ]
 
 
 def test_faults_of_several_profiles_are_listed_at_once(tmp_path: Path) -> None:

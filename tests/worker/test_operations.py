@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from datetime import datetime
@@ -50,8 +51,6 @@ async def url(tmp_path: Path) -> str:
 
 
 async def listed(url: str, *words: str) -> list[str]:
-    import asyncio
-
     return await asyncio.to_thread(operations, url, *words)
 
 

@@ -84,6 +84,13 @@ async def test_a_worker_tells_its_health_and_drains_on_sigterm(temporal: Client,
         ({"SETTLED_DATABASE_URL": "mysql://x/y"}, "SETTLED_DATABASE_URL: mysql"),
         ({"SETTLED_DEFAULT_AGENT": "nobody"}, "SETTLED_DEFAULT_AGENT: name one of the profiles"),
         ({"TEMPORAL_ADDRESS": "127.0.0.1:9"}, "TEMPORAL_ADDRESS: no Temporal server answers at 127.0.0.1:9"),
+        (
+            {"TEMPORAL_ADDRESS": "127.0.0.1:9", "TEMPORAL_API_KEY": SECRET},
+            "TEMPORAL_ADDRESS: no Temporal server answers at 127.0.0.1:9; start one, or name another address, "
+            "and see whether TEMPORAL_TLS and TEMPORAL_API_KEY",
+        ),
+        ({"TEMPORAL_NAMESPACE": "nope"}, "TEMPORAL_NAMESPACE: the server at "),
+        ({"TEMPORAL_NAMESPACE": ""}, "TEMPORAL_NAMESPACE: the server at "),
         ({"STOCK_URL": "nonsense"}, "STOCK_URL: Input should be a valid URL"),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
@@ -99,6 +106,42 @@ async def test_wrong_settings_are_one_line_and_exit_code_2(
     lines = (tmp_path / "output").read_text().splitlines()
     assert len([text for text in lines if text.startswith("settled: ")]) == 1
     assert lines[-1].startswith(f"settled: {line}")
+    assert SECRET not in "\n".join(lines)
+    if line.startswith("TEMPORAL_NAMESPACE"):
+        name = settings["TEMPORAL_NAMESPACE"]
+        assert lines[-1].endswith(f" has no namespace {name!r}; create it, or name another")
+
+
+async def test_what_is_most_likely_not_meant_is_a_warning_and_libraries_keep_quiet(
+    temporal: Client, tmp_path: Path
+) -> None:
+    """No key of the provider, a setting that there isn't: the worker serves all the same."""
+    settings = {
+        "TEMPORAL_ADDRESS": temporal.service_client.config.target_host,
+        "SETTLED_HEALTH_PORT": "0",
+        "SETTLED_TASK_QUEUE": "process-warned",
+        "SETTLED_PATIENCE": "3",
+        "ANTHROPIC_API_KEY": "",
+        "ANTHROPIC_AUTH_TOKEN": "",
+    }
+    output = tmp_path / "output"
+    async with worker(tmp_path, **settings) as process:
+
+        async def serves() -> bool:
+            assert process.returncode is None, output.read_text()
+            return "serving task queue" in output.read_text()
+
+        await until(serves)
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(20):
+            assert await process.wait() == 0
+    lines = output.read_text().splitlines()
+    warnings = [line.partition("settled.worker ")[2] for line in lines if " WARNING " in line]
+    assert warnings == [
+        "SETTLED_PATIENCE: there is no such setting; passed over",
+        "ANTHROPIC_API_KEY is not set; model requests will fail unless the SDK finds credentials elsewhere",
+    ]
+    assert not [line for line in lines if "alembic" in line or "httpx2" in line]
 
 
 async def test_a_write_tool_that_leaves_something_open_keeps_the_worker_from_starting(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from settled.activities.settling import Patience
-from settled.worker.settings import Settings, load_settings
+from settled.worker.settings import Settings, load_settings, unknown_variables
 from settled.workflows.contract.task import Conduct
 from settled.workflows.errors import ConfigurationError
 
@@ -68,18 +68,53 @@ def test_variables_of_others_are_passed_over(monkeypatch: pytest.MonkeyPatch) ->
     assert load_settings() == Settings()
 
 
+def test_a_variable_that_is_no_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SETTLED_AGENT", "clerk")
+    monkeypatch.setenv("SETTLED_AGENTS", "agents")
+    assert unknown_variables() == ["SETTLED_AGENT"]
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is how a compose file says "nothing"."""
+    for name in GIVEN:
+        monkeypatch.setenv(f"SETTLED_{name}", "")
+    assert load_settings() == Settings()
+    assert load_settings().model_url is None
+
+
+IN_MEMORY = (
+    "sqlite+aiosqlite://",
+    "sqlite+aiosqlite:///:memory:",
+    "sqlite+aiosqlite:///file::memory:?uri=true",
+    "sqlite+aiosqlite:///file:x?mode=memory&uri=true",
+)
+
+
+@pytest.mark.parametrize("url", IN_MEMORY)
+def test_a_ledger_that_would_die_with_the_process_is_refused(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("SETTLED_DATABASE_URL", url)
+    (line,) = faults()
+    assert line.endswith("would be lost with the process; name a file, like sqlite+aiosqlite:///settled.db")
+
+
+def test_a_wrong_address_of_a_model_is_answered_with_a_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SETTLED_MODEL_URL", "localhost:8000")
+    (line,) = faults()
+    assert line == "SETTLED_MODEL_URL: not an address of a server; write it like http://127.0.0.1:8000"
+
+
 SECONDS = [name for name in GIVEN if name.endswith("_SECONDS")]
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *((name, value) for name in SECONDS for value in ("", "soon", "0", "-1", "nan", "inf", "1e300")),
-        *((f"{kind}_ATTEMPTS", value) for kind in ("MODEL", "READ") for value in ("", "0", "-1", "1.5", "many")),
+        *((name, value) for name in SECONDS for value in ("soon", "0", "-1", "nan", "inf", "1e300")),
+        *((f"{kind}_ATTEMPTS", value) for kind in ("MODEL", "READ") for value in ("0", "-1", "1.5", "many")),
         *(("CUT_EVENTS", value) for value in ("49", "40001", "x")),
         *(("HEALTH_PORT", value) for value in ("-1", "65536", "http")),
-        *(("MODEL_URL", value) for value in ("", "localhost:8080", "ftp://model", "http://", "http:// x")),
-        ("TASK_QUEUE", ""),
+        *(("MODEL_URL", value) for value in ("localhost:8080", "ftp://model", "http://", "http:// x")),
+        *(("DATABASE_URL", value) for value in IN_MEMORY),
     ],
 )
 def test_r104_a_wrong_setting_is_one_line_that_names_the_variable(
