@@ -345,7 +345,7 @@ def test_r65_another_request_under_the_same_key_is_a_conflict(state: OperationSt
     assert refused.kind is ErrorKind.NOT_EXECUTED
     assert refused.text == conflict_text(operation)
     assert refused.text.startswith("Not sent: ")
-    assert f"is {state}." in refused.text
+    assert f"is {state}: " in refused.text
 
 
 @pytest.mark.parametrize("state", CLOSED)
