@@ -79,7 +79,7 @@ def load_profiles(folder: Path, registry: Registry) -> dict[str, AgentProfile]:
     Raises:
         ConfigurationError: no folder, no profile in it, or a profile with a fault; a line for each fault.
     """
-    if not folder.is_dir():
+    if not _is_folder(folder):
         raise ConfigurationError(f"SETTLED_AGENTS: {folder} is not a folder; name one that holds NAME.toml profiles")
     profiles: dict[str, AgentProfile] = {}
     faults: list[str] = []
@@ -100,6 +100,13 @@ def load_profiles(folder: Path, registry: Registry) -> dict[str, AgentProfile]:
     if not profiles:
         raise ConfigurationError(f"SETTLED_AGENTS: {folder} holds no NAME.toml profile; write one")
     return profiles
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # what lies above it may not be looked into
+        return False
 
 
 def _unknown_tools(profile: AgentProfile, registry: Registry) -> list[str]:

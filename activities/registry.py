@@ -204,11 +204,11 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
 
 def _faults_of_model(model: type[BaseModel], seen: set[object]) -> Iterator[str]:
     """What is lost on the way into the ledger and back: such an operation could never be looked up."""
-    if model in seen:
-        return
+    if model in seen or not model.__pydantic_complete__:
+        return  # an incomplete one has no schema either
     seen.add(model)
-    made = model.__pydantic_decorators__
-    if made.field_serializers or made.model_serializers:
+    decorators = model.__pydantic_decorators__
+    if decorators.field_serializers or decorators.model_serializers:
         yield f"{model.__name__} has a serializer, so that it is not read back as it was; convert in the tool"
     for name in model.model_computed_fields:
         yield f"{model.__name__}.{name} is computed, and can't be read back; make it a plain property"
@@ -229,7 +229,7 @@ def _faults_of_field(field: FieldInfo) -> Iterator[str]:
         yield "is stored in another form than it is read; convert in the tool"
     for part in _parts(field.annotation):
         if not _is_kept(part):
-            text = getattr(part, "__name__", None) or " ".join(str(part).split())
+            text = part.__name__ if isinstance(part, type) else " ".join(str(part).split())
             yield f"is a {text}, which can't be stored and read back; use text, a number, a date or a model"
 
 
@@ -251,24 +251,24 @@ def _faults_of_default(field: FieldInfo) -> Iterator[str]:
 def _parts(annotation: Any, into: tuple[Any, ...] = KEPT_COLLECTIONS, inside: tuple[Any, ...] = ()) -> Iterator[Any]:
     """What a type is made of, down to what is no union, collection or literal; what can't be kept stays in one."""
     origin, inner = get_origin(annotation), get_args(annotation)
-    named = (
-        None
-        if annotation is JsonValue
-        else getattr(annotation, "__supertype__", getattr(annotation, "__value__", None))
-    )
-    if named is not None and not isinstance(annotation, type):
+    named = getattr(annotation, "__supertype__", getattr(annotation, "__value__", None))  # NewType, TypeAliasType
+    if named is not None and annotation is not JsonValue and not isinstance(annotation, type):
         inner = () if any(one is annotation for one in inside) else (named,)
         inside = (*inside, annotation)
     elif origin is Annotated and not _changed_when_stored(inner[1:]):
         inner = inner[:1]
     elif origin is Literal:
         inner = tuple(map(type, inner))
-    elif origin not in (Union, types.UnionType, *into) or (origin in OBJECTS and not _is_one_of(inner[0], (str,))):
+    elif origin not in (Union, types.UnionType, *into) or (origin in OBJECTS and not _named_by_text(inner)):
         yield annotation
         return
     for part in inner:
         if part is not Ellipsis:
             yield from _parts(part, into, inside)
+
+
+def _named_by_text(inner: tuple[Any, ...]) -> bool:
+    return all(_is_one_of(part, (str,)) for name in inner[:1] for part in _parts(name))
 
 
 def _is_kept(part: Any) -> bool:

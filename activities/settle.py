@@ -63,6 +63,10 @@ class SettlementActivities:
         waiting = await somebody_waits(client, ledger, question.key)
         move = next_move(operation, promise, await ledger.now(), waiting=waiting)
         operation, note = await self._make(move, operation, tool, promise, waiting=waiting)
+        if move in (Move.EXPIRE, Move.VOID) and operation.state is OperationState.UNKNOWN:
+            # What has just become unknown is looked up at once, not a timer later.
+            move = next_move(operation, promise, await ledger.now(), waiting=waiting)
+            operation, note = await self._make(move, operation, tool, promise, waiting=waiting)
         await wake_waiters(client, ledger, operation)
         level = logging.WARNING if operation.state is OperationState.NEEDS_HUMAN else logging.INFO
         activity.logger.log(level, "%s, operation %s: %s (%s)", tool.name, operation.key[:12], operation.state, note)

@@ -56,7 +56,11 @@ FOREVER: Final = timedelta.max
 
 
 class Arguments(BaseModel):
-    """The base of a tool's input: strict, frozen, and no field but the declared ones."""
+    """The base of a tool's input: strict, frozen, and no field but the declared ones.
+
+    A write's input is stored and read back. So its fields are text, numbers, dates, UUIDs, Enums, and models, lists and
+    objects of these, without aliases or serializers; the worker refuses to start with others.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

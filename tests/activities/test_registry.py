@@ -420,7 +420,7 @@ class Rich(Arguments):
     which: UUID | Literal["none"] = "none"
     colour: Colour = Colour.RED
     parts: list[Pay] = Field(default_factory=list)
-    by_name: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    by_name: dict[Annotated[str, Field(max_length=9)], tuple[int, ...]] = Field(default_factory=dict)
     whatever: JsonValue = None
     loose: Any = None
 
@@ -472,7 +472,7 @@ def test_a_model_of_all_that_can_be_stored_is_accepted_and_comes_back_as_it_was(
         (with_field(bytes), "Made.field is a bytes, which can't be stored"),
         (with_field(SecretStr), "Made.field is a SecretStr, which can't be stored"),
         (with_field(timedelta), "Made.field is a timedelta, which can't be stored"),
-        (with_field(dict[int, str]), "Made.field is a dict, which can't be stored"),
+        (with_field(dict[int, str]), "Made.field is a dict[int, str], which can't be stored"),
         (with_field(Pair), "Made.field is a Pair, which can't be stored"),
         (with_field(Any, len), "Made.field has a default that can't be stored"),
         (with_field(int, None), "Made.field has a default that can't be stored"),

@@ -742,6 +742,7 @@ async def test_the_list_of_operations_begins_with_the_latest_change(books: Ledge
         (S.COMPLETED, 1_020.0),
         (S.UNKNOWN, 1_010.0),
     ]
+    assert {(one.task, one.shown) for one in listed} == {("task-a", "")}
     assert [one.view.state for one in await books.listed([S.UNKNOWN, S.COMPLETED])] == [S.COMPLETED, S.UNKNOWN]
     assert [one.view.state for one in await books.listed(limit=1)] == [S.DISPATCHED]
     assert await books.listed([S.NEEDS_HUMAN]) == []
