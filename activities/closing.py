@@ -18,7 +18,7 @@ from settled.activities.artifacts import clean
 from settled.activities.calls import proposed_calls
 from settled.activities.composing import answer_calls, settled_or_open
 from settled.activities.database import unavailable
-from settled.activities.ledger import WaitsFor
+from settled.activities.ledger_rows import WaitsFor
 from settled.activities.presenting import ADVICE, standing_text
 from settled.activities.registry import Registry
 from settled.activities.standing import stand

@@ -22,7 +22,8 @@ from settled.activities.composing import settled_or_open
 from settled.activities.database import patiently, unavailable
 from settled.activities.journal import Entry, Operation
 from settled.activities.keys import fingerprint, remote_key
-from settled.activities.ledger import Amended, WaitsFor
+from settled.activities.ledger import Amended
+from settled.activities.ledger_rows import WaitsFor
 from settled.activities.recall import recall
 from settled.activities.registry import Registry
 from settled.activities.standing import stand

@@ -10,7 +10,8 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from settled.activities.journal import Operation
-from settled.activities.ledger import Ledger, Waiter, WaitsFor
+from settled.activities.ledger import Ledger, Waiter
+from settled.activities.ledger_rows import WaitsFor
 from settled.workflows.contract.names import SETTLEMENT, SETTLEMENT_LOOK, TASK_WAKE, settlement_id
 from settled.workflows.contract.operation import OperationState, Question
 

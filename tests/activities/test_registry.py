@@ -33,7 +33,8 @@ from pydantic import (
 from settled.activities import registry
 from settled.activities.agents import AgentProfile, load_profiles
 from settled.activities.canonical import canonical
-from settled.activities.registry import Registry, discover, effect_of, faults_of, register, tool_schema
+from settled.activities.declarations import faults_of
+from settled.activities.registry import Registry, discover, effect_of, register, tool_schema
 from settled.activities.toolkit import (
     FOREVER,
     Absent,

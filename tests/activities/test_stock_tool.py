@@ -9,8 +9,8 @@ import httpx2
 import pytest
 from pydantic import HttpUrl, ValidationError
 
+from settled.activities.declarations import faults_of
 from settled.activities.keys import key_declaration, remote_key
-from settled.activities.registry import faults_of
 from settled.activities.settling import names_our_request
 from settled.activities.steady import steady
 from settled.activities.tool_errors import Phase, failure_of, read_failure_of

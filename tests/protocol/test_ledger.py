@@ -30,7 +30,8 @@ from settled.activities import journal, ledger, protocol, schema, settling, stan
 from settled.activities.database import Database
 from settled.activities.journal import Entry, Operation, Row, fold
 from settled.activities.keys import remote_key
-from settled.activities.ledger import Amended, Ledger, Waiter, WaitsFor
+from settled.activities.ledger import Amended, Ledger, Waiter
+from settled.activities.ledger_rows import WaitsFor
 from settled.activities.migrating import migrate
 from settled.activities.settling import Lookup, Move, Patience
 from settled.activities.toolkit import Absent, Answer, Found, InFlux, LookupAnswer, Several

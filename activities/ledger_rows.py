@@ -1,0 +1,138 @@
+"""The ledger's rows: how an operation is read from them, and what one more of them changes beside the journal."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from settled.activities import schema
+from settled.activities.journal import Entry, Operation, Row
+from settled.workflows.contract.operation import Evidence, OperationState, OperationView
+from settled.workflows.states import Event, after
+
+
+class WaitsFor(StrEnum):
+    """What a task waits for at an operation."""
+
+    NOTHING = "nothing"
+    RESULT = "result"
+    RESOURCE = "resource"
+
+
+async def rows_of(connection: AsyncConnection, key: str) -> list[Row]:
+    columns = schema.journal.c
+    query = select(schema.journal).where(columns.operation == key).order_by(columns.seq)
+    return [
+        Row(
+            seq=row.seq,
+            at=row.at,
+            generation=row.generation,
+            permit=row.permit,
+            event=Event(row.event),
+            state=OperationState(row.state),
+            task=row.task,
+            body=json.loads(row.body),
+        )
+        for row in await connection.execute(query)
+    ]
+
+
+def next_row(before: Operation | None, entry: Entry, now: float) -> Row:
+    """The next row. An entry of an older generation leaves the current one's state as it is."""
+    if before is not None and entry.generation < before.generation:
+        state = before.state
+    else:
+        fresh = before is None or entry.generation > before.generation
+        state = after(OperationState.NONE if fresh else before.state, entry.event)  # type: ignore[union-attr]
+    # A tool's lookup may have put anything into the body, and what is kept in mind must equal what is stored.
+    body = json.loads(json.dumps(entry.body, default=str))
+    return Row(**vars(entry) | {"body": body}, seq=before.seq + 1 if before else 1, at=now, state=state)
+
+
+def columns_of(key: str, row: Row) -> dict[str, Any]:
+    return {"operation": key, **vars(row), "body": json.dumps(row.body)}
+
+
+async def write_current(connection: AsyncConnection, before: Operation | None, operation: Operation) -> None:
+    view = operation.view()
+    values = {
+        "seq": operation.seq,
+        "tool": view.tool,
+        "tenant": operation.subject.tenant,
+        "principal": operation.subject.principal,
+        "state": view.state,
+        "generation": view.generation,
+        "sends": view.sends,
+        "evidence": view.evidence,
+        "opened_at": operation.opened_at,
+        "changed_at": operation.changed_at,
+    }
+    if before is None:
+        await connection.execute(insert(schema.operations).values(key=operation.key, **values))
+    else:
+        await connection.execute(
+            update(schema.operations).where(schema.operations.c.key == operation.key).values(values)
+        )
+
+
+async def holders(connection: AsyncConnection, operation: Operation) -> list[str]:
+    """The other operations that hold a resource of this one."""
+    holds = schema.holds.c
+    query = select(holds.operation).where(
+        holds.resource.in_(operation.subject.resources), holds.operation != operation.key
+    )
+    return sorted(set((await connection.execute(query)).scalars()))
+
+
+async def write_holds(connection: AsyncConnection, operation: Operation, *, free: bool) -> None:
+    """Hold the operation's resources while it isn't settled: all of them or, where another holds one, none.
+
+    Only an operation that never sent anything is without its holds: a claim needs them all. One that held some of them
+    and waited for others could wait for ever. Of two writers who both saw a resource free, one gets a duplicate key.
+    """
+    holds = schema.holds.c
+    if operation.state.settled:
+        await connection.execute(delete(schema.holds).where(holds.operation == operation.key))
+    elif free:
+        query = select(holds.resource).where(holds.operation == operation.key)
+        held = set((await connection.execute(query)).scalars())
+        for resource in sorted(set(operation.subject.resources) - held):
+            await connection.execute(insert(schema.holds).values(resource=resource, operation=operation.key))
+
+
+async def write_interest(
+    connection: AsyncConnection,
+    key: str,
+    task: str,
+    waits_for: WaitsFor | None = None,
+    woken_seq: int | None = None,
+) -> None:
+    interests = schema.interests.c
+    mine = (interests.operation == key) & (interests.task == task)
+    member = waits_for is not WaitsFor.RESOURCE
+    changes: dict[str, Any] = {"member": True} if member else {}
+    if waits_for is not None:
+        changes["waits_for"] = waits_for
+    if woken_seq is not None:
+        changes["woken_seq"] = woken_seq
+    found = (await connection.execute(select(interests.task).where(mine))).first()
+    if found is None:
+        values = {"member": member, "waits_for": WaitsFor.NOTHING, "woken_seq": 0, **changes}
+        await connection.execute(insert(schema.interests).values(operation=key, task=task, **values))
+    elif changes:
+        await connection.execute(update(schema.interests).where(mine).values(changes))
+
+
+def view_of(row: Any) -> OperationView:
+    return OperationView(
+        key=row.key,
+        tool=row.tool,
+        state=OperationState(row.state),
+        generation=row.generation,
+        sends=row.sends,
+        evidence=Evidence(row.evidence) if row.evidence else None,
+    )
