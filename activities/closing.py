@@ -34,6 +34,7 @@ from settled.workflows.contract.operation import LedgerView, OperationState, Ord
 from settled.workflows.contract.result import Finding, TaskResult
 from settled.workflows.contract.turn import Proposal
 from settled.workflows.ending import status_of
+from settled.workflows.errors import JournalConflict
 
 MOST_FINAL_TEXT = 20_000
 
@@ -66,7 +67,7 @@ class ClosingActivities:
         try:
             return await self._close(ending)
         except Exception as error:
-            if unavailable(error) or isinstance(error, RPCError | ApplicationError):
+            if unavailable(error) or isinstance(error, RPCError | ApplicationError | JournalConflict):
                 raise
             # Anything else is the same next time: a task that says so is better than one that never ends.
             raise ApplicationError(f"{type(error).__name__}: {error}"[:500], non_retryable=True) from error
