@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -51,10 +52,10 @@ class ClosingActivities:
         """The task's operations as they stand, with a settlement at work on each that isn't settled."""
         task, ledger = _task(), self.stores.ledger
         view = await ledger.view(task)
-        for operation in view.unsettled:
+        for key in await ledger.unsettled_keys(task):
             # As for a resource: this run has no call that would spend a permit, so none must be issued on its account.
-            await ledger.join(operation.key, task, WaitsFor.RESOURCE)
-            await start_settlement(activity.client(), operation.key, activity.info().task_queue)
+            await ledger.join(key, task, WaitsFor.RESOURCE)
+            await start_settlement(activity.client(), key, activity.info().task_queue)
         return view
 
     @activity.defn(name=CLOSE_TASK)
@@ -67,7 +68,7 @@ class ClosingActivities:
         try:
             return await self._close(ending)
         except Exception as error:
-            if unavailable(error) or isinstance(error, RPCError | ApplicationError | JournalConflict):
+            if unavailable(error) or isinstance(error, RPCError | ApplicationError | JournalConflict | DBAPIError):
                 raise
             # Anything else is the same next time: a task that says so is better than one that never ends.
             raise ApplicationError(f"{type(error).__name__}: {error}"[:500], non_retryable=True) from error
@@ -128,9 +129,9 @@ class ClosingActivities:
 
     async def _stop_waiting(self, task: str) -> None:
         """Leave what is unsettled to its settlements: they go on without this task, and send nothing for it."""
-        for operation in (await self.stores.ledger.view(task)).unsettled:
-            await self.stores.ledger.join(operation.key, task, WaitsFor.NOTHING)
-            await start_settlement(activity.client(), operation.key, activity.info().task_queue)
+        for key in await self.stores.ledger.unsettled_keys(task):
+            await self.stores.ledger.join(key, task, WaitsFor.NOTHING)
+            await start_settlement(activity.client(), key, activity.info().task_queue)
 
     async def _judge(self, ending: Ending, record: TaskRecord) -> tuple[EndReason, str, Verdict, tuple[Finding, ...]]:
         """The end reason after acceptance: the model's own claim to be done is only where judging begins."""

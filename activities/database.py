@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
@@ -145,6 +145,17 @@ async def patiently(action: Callable[[], Awaitable[T]], seconds: float) -> T:
             await asyncio.sleep(RETRY_PAUSE_SECONDS)
 
 
+PASSING_STATES = ("08", "40", "53", "57P")
+"""SQLSTATE classes of what may pass: no connection, a rolled-back transaction, no room, a server on its way."""
+
+
 def unavailable(error: BaseException) -> bool:
     """Whether the error says that the database can't be reached now, rather than that the statement is wrong."""
-    return isinstance(error, OperationalError | InterfaceError | PoolTimeout | ConnectionError | TimeoutError)
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeout | ConnectionError | TimeoutError):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    # A driver's own errors come as they are: asyncpg says by SQLSTATE, or only in words, that its connection is gone.
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    gone = error.connection_invalidated or "connection was closed" in str(error.orig)
+    return gone or state.startswith(PASSING_STATES)

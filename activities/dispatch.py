@@ -33,7 +33,7 @@ from settled.activities.toolkit import WriteTool
 from settled.activities.waking import start_settlement, wake_waiters
 from settled.activities.withdrawing import subject_of, withdraw
 from settled.workflows.contract.names import AGENT_TASK, DISPATCH, RECONCILE
-from settled.workflows.contract.operation import OperationState, Order, Outcome, Standing
+from settled.workflows.contract.operation import Order, Outcome, Standing
 from settled.workflows.errors import InvalidCall, ProtocolError
 from settled.workflows.states import Event
 
@@ -198,9 +198,8 @@ class WriteActivities:
         """Another operation holds a resource: wait until it is settled, then come back with the same permit."""
         ledger = self.stores.ledger
         await ledger.join(blocker, task, WaitsFor.RESOURCE)
-        holder = await ledger.read(blocker)
-        if holder is not None and holder.state is not OperationState.DISPATCHED:
-            await start_settlement(activity.client(), blocker, activity.info().task_queue)
+        # Even while its attempt is out: whoever sent it may be dead, and then nobody else looks at it.
+        await start_settlement(activity.client(), blocker, activity.info().task_queue)
         return Outcome(
             standing=Standing.SEND,
             permit=order.permit,

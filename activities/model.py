@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
@@ -41,7 +42,8 @@ from settled.workflows.errors import TranscriptError
 MOST_PREVIEW = 200
 MOST_DETAIL = 1_000
 STORE_RETRY_SECONDS = 240.0
-"""How long a response that was paid for is tried to be stored."""
+"""How long the store may be away before an attempt of the request fails."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,35 +108,34 @@ class ModelActivities:
             ApplicationError: the request failed; retryable where that may pass.
         """
         info = activity.info()
-        record = await self.stores.tasks.get(str(info.workflow_id))
+        record = await _patiently(lambda: self.stores.tasks.get(str(info.workflow_id)))
         if record is None:
             raise ApplicationError(f"task {info.workflow_id} was never opened", non_retryable=True)
         try:
             stored = await self._stored_or_asked(ask, record)
         except TranscriptError as error:
             return Turn(head=ask.head, next=End(reason=EndReason.INVALID_RESPONSE, detail=str(error)[:MOST_DETAIL]))
-        return await self._judge(ask, stored, record)
+        return await _patiently(lambda: self._judge(ask, stored, record))
 
     async def _stored_or_asked(self, ask: Ask, record: TaskRecord) -> Stored:
         """The response of an earlier attempt, or a new one; once it is bought, the store is given time to take it."""
         info, responses = activity.info(), Responses(self.stores.database)
-        stored = await responses.get(str(info.workflow_run_id), info.activity_id)
+        stored = await _patiently(lambda: responses.get(str(info.workflow_run_id), info.activity_id))
         if stored is not None:
             return stored
-        received = await self._ask_provider(ask, record)
-        async with heartbeats():
-            return await patiently(
-                lambda: responses.put(str(info.workflow_run_id), info.activity_id, received), STORE_RETRY_SECONDS
-            )
+        asked, parameters = await _patiently(lambda: self._compose(ask, record))
+        received = await self._send(parameters)
+        bought = Stored(asked=asked, message=received.message, request_id=received.request_id)
+        return await _patiently(lambda: responses.put(str(info.workflow_run_id), info.activity_id, bought))
 
-    async def _ask_provider(self, ask: Ask, record: TaskRecord) -> Stored:
+    async def _compose(self, ask: Ask, record: TaskRecord) -> tuple[str, dict[str, Any]]:
+        """The node that the request ends with, and the request."""
         chain = await self.stores.transcripts.chain(ask.head)
         news = unknown_to(chain, await self.stores.ledger.of_task(record.task))
         asked = await answer_calls(self.stores, ask.head, ask.results, news)
         if asked != ask.head:
             chain.append(await self.stores.transcripts.node(asked))
-        received = await self._send({**chain[0].content, "messages": view(chain)})
-        return Stored(asked=asked, message=received.message, request_id=received.request_id)
+        return asked, {**chain[0].content, "messages": view(chain)}
 
     async def _send(self, parameters: dict[str, Any]) -> Received:
         received = 0
@@ -228,3 +229,9 @@ def _usage(message: dict[str, Any]) -> Usage:
 def _preview(content: list[Any]) -> str:
     texts = (str(block.get("text", "")).strip() for block in content if block.get("type") == "text")
     return clean(" ".join(text for text in texts if text)[:MOST_PREVIEW])
+
+
+async def _patiently(action: Callable[[], Awaitable[T]]) -> T:
+    """Give the store time: its outage is no fault of the model's, and must not use up the model's attempts."""
+    async with heartbeats():
+        return await patiently(action, STORE_RETRY_SECONDS)

@@ -10,6 +10,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from settled.activities.attempt import Person, as_answer, call_tool
+from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.presenting import answered, completed_text, failure_text
 from settled.activities.recall import recall
@@ -25,6 +26,8 @@ from settled.workflows.errors import InvalidCall
 
 WORTH_RETRYING = frozenset({ErrorKind.UNAVAILABLE, ErrorKind.RATE_LIMITED})
 MOST_RETRY_SECONDS = 60.0
+STORE_RETRY_SECONDS = 15.0
+"""How long the store may be away before an attempt of the read fails."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class ReadActivities:
         info = activity.info()
         if info.workflow_type != AGENT_TASK:
             raise ApplicationError(f"a read runs only for an {AGENT_TASK} workflow", non_retryable=True)
-        record = await self.stores.tasks.get(str(info.workflow_id))
+        async with heartbeats():
+            record = await patiently(lambda: self.stores.tasks.get(str(info.workflow_id)), STORE_RETRY_SECONDS)
         try:
             async with heartbeats():
                 shown = completed_text(answered(await self._run(read, record)))

@@ -24,7 +24,7 @@ from settled.activities.steady import steady
 from settled.activities.stores import Stores
 from settled.activities.tool_errors import failure_of
 from settled.activities.toolkit import Absent, Found, InFlux, Several, WriteTool
-from settled.activities.waking import somebody_waits, wake_waiters
+from settled.activities.waking import somebody_waits, stop_waiting, wake_waiters
 from settled.workflows.contract.names import SETTLE
 from settled.workflows.contract.operation import OperationState, Question, SettlementStep
 from settled.workflows.states import Event
@@ -63,6 +63,10 @@ class SettlementActivities:
         waiting = await somebody_waits(client, ledger, question.key)
         move = next_move(operation, promise, await ledger.now(), waiting=waiting)
         operation, note = await self._make(move, operation, tool, promise, waiting=waiting)
+        if move is Move.VOID:
+            # Whoever waited has forgotten it, or it would have spent the permit. A living task asks again by itself.
+            await stop_waiting(ledger, question.key)
+            waiting = False
         if move in (Move.EXPIRE, Move.VOID) and operation.state is OperationState.UNKNOWN:
             # What has just become unknown is looked up at once, not a timer later.
             move = next_move(operation, promise, await ledger.now(), waiting=waiting)

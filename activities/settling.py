@@ -173,7 +173,7 @@ def _absent(operation: Operation, promise: Promise, asked_at: float, *, waiting:
     final = final_from(operation, promise)
     proven = final is not None and asked_at > final
     # An answer of "no" to the newest attempt would be the answer to the next one, too: there is no point in sending it.
-    answered = bool(operation.attempts) and operation.attempts[-1].answered_no
+    answered = bool(operation.attempts) and operation.attempts[-1].answered_no and operation.attempts[-1].sent
     wanted = waiting and not spent and not answered
     if proven and not wanted:
         return _entry(operation, Event.ABSENT_FINAL, note="absent, and nothing can land any more")

@@ -12,7 +12,7 @@ from settled.activities.journal import Operation
 from settled.activities.presenting import completed_text, failure_text, standing_text
 from settled.activities.tool_errors import Failure, Phase
 from settled.workflows.contract.calls import ErrorKind
-from settled.workflows.contract.operation import OperationState, Order, Standing
+from settled.workflows.contract.operation import Evidence, OperationState, Order, Standing
 
 RECHECK_SECONDS = 60.0
 
@@ -88,6 +88,8 @@ def _closed(operation: Operation, permit: int, refused: str) -> Stands:
         return Stands(standing=Standing.SETTLED, permit=permit, error=failure.kind, shown=shown)
     if refused:
         return _not_executed(permit, refused)
+    if operation.evidence is Evidence.WITHDRAWAL:
+        return _not_executed(permit, "It was withdrawn before it was sent. Propose it again if it is still wanted.")
     kind, shown = standing_text(operation)
     return Stands(standing=Standing.SETTLED, permit=permit, error=kind, shown=shown)
 

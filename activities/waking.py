@@ -65,9 +65,17 @@ async def somebody_waits(client: Client, ledger: Ledger, key: str, *, besides: s
     return False
 
 
+async def stop_waiting(ledger: Ledger, key: str) -> None:
+    """Take back every wait for the operation's result."""
+    for waiter in await ledger.waiters(key):
+        if waiter.waits_for is WaitsFor.RESULT:
+            await ledger.join(key, waiter.task, WaitsFor.NOTHING)
+
+
 def _concerns(waiter: Waiter, operation: Operation) -> bool:
-    """A task that only waits for a resource is woken when the resource is free."""
-    return waiter.waits_for is WaitsFor.RESULT or operation.state.settled
+    """A task that only waits for a resource is woken when the resource is free, or won't be without a person."""
+    told = operation.state.settled or operation.state is OperationState.NEEDS_HUMAN
+    return told or waiter.waits_for is WaitsFor.RESULT
 
 
 async def _signal(client: Client, task: str) -> bool:

@@ -195,17 +195,14 @@ class AgentTask:
     async def close(self, end: End) -> TaskResult:
         """Close the task; its close status in Temporal follows from the result. Any cancel comes too late now."""
         closing = asyncio.create_task(asks.close_task(Ending(end=end, state=self.current)))
+        with suppress(asyncio.CancelledError, ActivityError):
+            await asyncio.shield(closing)
         try:
-            result = await asyncio.shield(closing)
-        except asyncio.CancelledError:
             result = await closing
         except ActivityError as error:
             self.show(Status.FAILED)
-            raise ApplicationError(
-                f"failed: the task could not be closed: {error.cause}",
-                type=names.TASK_NOT_SUCCEEDED,
-                non_retryable=True,
-            ) from None
+            message = f"failed: the task could not be closed: {error.cause}"
+            raise ApplicationError(message, type=names.TASK_NOT_SUCCEEDED, non_retryable=True) from None
         self.ended = result
         self.show(result.status)
         if result.status in (Status.SUCCEEDED, Status.UNVERIFIED):

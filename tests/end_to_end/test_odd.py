@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 
+from settled.activities.journal import Subject
+from settled.activities.protocol import Claim
 from settled.activities.registry import Registry
 from settled.activities.toolkit import FOREVER, Answer, Arguments, Call, Found, Scope, read, write
 from settled.local.messages_script import Reply, text, tool_use
 from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.names import SETTLEMENT
 from settled.workflows.contract.operation import OperationState
-from tests.desk import CLERK, Desk, open_desk, reserve, status_of
+from tests.desk import CLERK, Desk, open_desk, reserve, status_of, until
 from tests.end_to_end.test_loop import results_in
 from tests.end_to_end.test_writes import GOAL, RESERVED
 
@@ -171,3 +173,33 @@ async def test_a_service_that_can_t_be_asked_for_a_moment_doesn_t_fail_acceptanc
     await desk.arm("lookup_fails", times=2)
     result = await desk.run({"goal": GOAL, "acceptance": [RESERVED]})
     assert result.status is Status.SUCCEEDED
+
+
+async def test_an_attempt_whose_sender_died_lets_go_of_its_resource(temporal: Client, tmp_path: Path) -> None:
+    """Nobody settles it but who needs what it holds: the settlement finds the expired attempt, and looks it up."""
+    async with open_desk(temporal, tmp_path) as desk:
+        await desk.arm("hold_reply_after_commit", seconds=3.0)
+        desk.will_say(reserve(1), reserve(1, order="2002"), "Reserved.")
+        first = await desk.start(GOAL)
+        await until(desk.effects)
+        ledger = desk.parts.stores.ledger
+        (held,) = await ledger.listed()
+        await first.terminate()
+        second = await desk.result(await desk.start(GOAL))
+        assert [operation.state for operation in second.operations] == ["completed"]
+        assert (await ledger.read(held.view.key)).state is OperationState.COMPLETED  # type: ignore[union-attr]  # it is there
+        assert len(await desk.effects()) == 2
+
+
+async def test_every_unsettled_operation_of_a_closed_task_is_handed_on_however_many_there_are(desk: Desk) -> None:
+    """What is shown is cut; what is done is not."""
+    ledger = desk.parts.stores.ledger
+    desk.will_say("Done.")
+    result = await desk.run({"goal": GOAL}, task="many")
+    assert result.tally.unsettled == 0
+    for number in range(25):
+        about = Subject(tool="reserve_stock", tenant="t", principal="p", fingerprint="f", arguments="", resources=())
+        ask = Claim(subject=about, generation=1, permit=1, seconds=1.0, task="many")
+        await ledger.claim(f"{number:064x}", ask)
+    assert len((await ledger.view("many")).unsettled) == 20
+    assert len(await ledger.unsettled_keys("many")) == 25

@@ -355,16 +355,25 @@ def test_rule_7_not_sent_is_a_no_as_well() -> None:
     assert (story.state, story.now.view().sends) == (S.UNKNOWN, 1)
 
 
-@pytest.mark.parametrize("answer", [E.DECLINED, E.NOT_SENT])
-def test_rule_7_what_was_answered_no_is_not_sent_once_more(answer: Event) -> None:
+def test_rule_7_what_was_answered_no_is_not_sent_once_more() -> None:
     """A resend exists to learn an answer. After a "no", it would be declined, and sent, for ever."""
     story = sent(replace(PROMISE, dedupes=1_000.0))
     story.look(2.0, Absent())
     story.claim(3.0, permit=2)
-    story.report(4.0, answer, permit=2)
+    story.report(4.0, E.DECLINED, permit=2)
     assert story.look(5.0, Absent()) is E.ABSENT_SO_FAR
     assert story.look(110.1, Absent()) is E.ABSENT_FINAL
     assert story.state is S.NOT_EXECUTED
+
+
+def test_rule_7_a_resend_that_sent_nothing_may_be_tried_again() -> None:
+    """Nobody answered it: the service could not be reached."""
+    story = sent(replace(PROMISE, dedupes=1_000.0))
+    story.look(2.0, Absent())
+    story.claim(3.0, permit=2)
+    story.report(4.0, E.NOT_SENT, permit=2)
+    assert story.look(5.0, Absent()) is E.ABSENT_RESEND
+    assert story.now.permit == 3
 
 
 def test_rule_7_after_a_no_and_without_lands_within_a_person_is_asked_in_the_end() -> None:

@@ -24,10 +24,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, select, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from settled.activities import journal, ledger, protocol, schema, settling, standing
-from settled.activities.database import Database
+from settled.activities.database import Database, unavailable
 from settled.activities.journal import Entry, Operation, Row, fold
 from settled.activities.keys import remote_key
 from settled.activities.ledger import Amended, Ledger, Waiter
@@ -935,3 +936,28 @@ async def test_r66_r68_the_fold_the_current_row_and_the_holds_agree_whatever_hap
     for step in steps:
         await player.take(step)
         await player.check()
+
+
+class DriversError(Exception):
+    """What a driver raises: its SQLSTATE, where it has one."""
+
+    def __init__(self, text: str, sqlstate: str | None = None) -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (DriversError("the database system is shutting down", "57P03"), True),
+        (DriversError("sorry, too many clients already", "53300"), True),
+        (DriversError("connection was closed in the middle of operation"), True),
+        (DriversError("could not serialize access", "40001"), True),
+        (DriversError("syntax error", "42601"), False),
+        (DriversError("duplicate key", "23505"), False),
+    ],
+    ids=str,
+)
+def test_a_server_on_its_way_is_waited_for_and_a_wrong_statement_is_not(error: DriversError, passes: bool) -> None:
+    """PostgreSQL's driver raises errors of its own, which come as plain `DBAPIError`."""
+    assert unavailable(DBAPIError("SELECT 1", {}, error)) is passes
