@@ -18,18 +18,20 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict
 
+from settled.activities.answers import Absent, Answer, Found, InFlux, LookupAnswer, Several
 from settled.activities.steady import steady
 from settled.workflows.errors import NotFound, NotSent, RateLimited, Rejected
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 __all__ = [
     "FOREVER",
@@ -39,6 +41,7 @@ __all__ = [
     "Call",
     "Found",
     "InFlux",
+    "LookupAnswer",
     "NotFound",
     "NotSent",
     "RateLimited",
@@ -46,8 +49,11 @@ __all__ = [
     "Rejected",
     "Scope",
     "Several",
+    "ShownTo",
+    "Supersedes",
     "WriteTool",
     "read",
+    "transaction",
     "write",
 ]
 
@@ -74,50 +80,25 @@ class Scope(StrEnum):
     """Everywhere: an equal action of any task is the same action."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What a tool answers."""
+class ShownTo(StrEnum):
+    """Who may see what another one's equal action came to, and with which arguments. A business scope is shared."""
 
-    data: Any
-    """The data: a pydantic model, or anything that has a JSON form."""
-    source: str
-    """Where it comes from, as a person would name it."""
-    version: str = ""
-    """The version or the time (ISO 8601) that the data stand for, as the source states it."""
+    PRINCIPAL = "principal"
+    """Only the principal in whose name it was done; others are told that it was done."""
+    TENANT = "tenant"
+    """Every principal of the tenant."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A lookup's answer: the service has a record of the request."""
+class Supersedes:
+    """How a tool made its keys before. What was done under those keys is found, and not done again."""
 
-    key: str | None
-    """The idempotency key that the record carries; it counts as ours only if it is the one that was asked for."""
-    request: dict[str, Any] | None
-    """The request that the record shows, in the tool's own argument names; compared with what was sent."""
-    answer: Answer
-    """What the tool would have answered, had its reply not been lost."""
-
-
-@dataclass(frozen=True)
-class Absent:
-    """A lookup's answer: a complete read shows no record."""
-
-
-@dataclass(frozen=True)
-class InFlux:
-    """A lookup's answer: the service is still working on the request, or its read was not complete."""
-
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Several:
-    """A lookup's answer: more than one record could be ours."""
-
-    records: list[dict[str, Any]] = field(default_factory=list)
-
-
-LookupAnswer = Found | Absent | InFlux | Several
+    key: tuple[str, ...]
+    """The arguments that made up the key then; all of them must still be arguments."""
+    scope: Scope
+    """The scope then."""
+    tool: str = ""
+    """The tool's name then, where it was another one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +115,10 @@ class Call:
     """When to stop, on `settled.activities.steady.steady()`."""
     idempotency_key: str = ""
     """For writes and lookups: the key to send with the request, or to look for."""
+    undoes_key: str = ""
+    """For a write that undoes another one: the idempotency key that the other one was sent with."""
+    connection: AsyncConnection | None = None
+    """For a transactional tool: the ledger's own connection, in the transaction that also marks the write as done."""
 
     def seconds_left(self) -> float:
         """Seconds until the deadline, never below zero."""
@@ -192,6 +177,14 @@ class WriteTool(Tool):
     """For how long the service gives one effect per key; None if it doesn't."""
     lands_within: timedelta | Unsaid | None
     """After this time no attempt can land any more, and a lookup misses none; None if nobody knows."""
+    undoes: str | None = None
+    """The tool whose action this one takes back: the one with the same values in that tool's key fields."""
+    supersedes: tuple[Supersedes, ...] = ()
+    """How this tool made its keys before, newest first."""
+    shown_to: ShownTo = ShownTo.PRINCIPAL
+    """Who may see what another one's equal action came to."""
+    transactional: bool = False
+    """Whether it writes to the ledger's own database, in the transaction that marks it as done."""
 
 
 def read(
@@ -219,10 +212,13 @@ def write(
     lands_within: timedelta | Unsaid | None = UNSAID,
     resources: Resources | None = None,
     timeout: timedelta = timedelta(seconds=30),
+    undoes: str | None = None,
+    supersedes: tuple[Supersedes, ...] = (),
+    shown_to: ShownTo = ShownTo.PRINCIPAL,
 ) -> Callable[[Handler], WriteTool]:
     """Make a tool of a function that changes something.
 
-    Every argument but the last two must be given, or the worker refuses to start.
+    The first five must be given, or the worker refuses to start.
 
     Args:
         key: the arguments that name the business action: not free text, not the whole request.
@@ -232,6 +228,10 @@ def write(
         lands_within: after this time no attempt can land any more; None if nobody knows.
         resources: what it touches, as names made from the arguments; without, it runs alone in its turn.
         timeout: the time budget of one attempt.
+        undoes: the write that this one takes back; its key fields must be arguments of this one, too. A write that was
+            undone may be proposed again, and so may this one after that.
+        supersedes: how the keys were made before, where that has changed since the first operation.
+        shown_to: who may see the stored result and arguments of another one's equal action.
     """
 
     def make(handler: Handler) -> WriteTool:
@@ -244,6 +244,49 @@ def write(
             lookup=lookup,
             dedupes=dedupes,
             lands_within=lands_within,
+            undoes=undoes,
+            supersedes=supersedes,
+            shown_to=shown_to,
+        )
+
+    return make
+
+
+def transaction(
+    *,
+    key: tuple[str, ...] | Unsaid = UNSAID,
+    scope: Scope | Unsaid = UNSAID,
+    resources: Resources | None = None,
+    timeout: timedelta = timedelta(seconds=5),
+    undoes: str | None = None,
+    supersedes: tuple[Supersedes, ...] = (),
+    shown_to: ShownTo = ShownTo.PRINCIPAL,
+) -> Callable[[Handler], WriteTool]:
+    """Make a tool of a function that writes to the ledger's own database, and to nothing else.
+
+    It is given `call.connection`. What it writes there is committed together with the mark that it was done, or not at
+    all: its outcome is never unknown, and needs no lookup. It must neither commit nor roll back, nor send anything: that
+    could not be taken back. The database's writers wait for it, so it must be quick.
+
+    Args:
+        key, scope, resources, undoes, supersedes, shown_to: as for `write`.
+        timeout: the time budget; at most ten seconds.
+    """
+
+    def make(handler: Handler) -> WriteTool:
+        return WriteTool(
+            **_common(handler),
+            timeout=timeout,
+            resources=resources,
+            key=key,
+            scope=scope,
+            lookup=None,
+            dedupes=None,
+            lands_within=timedelta(0),
+            undoes=undoes,
+            supersedes=supersedes,
+            shown_to=shown_to,
+            transactional=True,
         )
 
     return make
