@@ -15,10 +15,11 @@ from pydantic import BaseModel
 
 from settled.activities.admission import Grants, validate
 from settled.activities.artifacts import clean
-from settled.activities.attempt import Person, as_answer, call_tool
+from settled.activities.attempt import Person, Terms, as_answer, call_tool
 from settled.activities.database import unavailable
+from settled.activities.intents import Meanings
 from settled.activities.journal import Operation
-from settled.activities.keys import fingerprint, operation_key, remote_key
+from settled.activities.keys import fingerprint, remote_key, undoes_key_of
 from settled.activities.registry import Registry
 from settled.activities.settling import names_our_request
 from settled.activities.steady import steady
@@ -90,10 +91,8 @@ class Acceptance:
     async def _operation(self, criterion: Criterion, grants: Grants) -> Finding:
         tool = self.registry.write(criterion.tool or "")
         arguments = validate(tool, criterion.arguments)
-        key = operation_key(
-            tool, arguments, namespace=grants.namespace, tenant=grants.tenant, root_task=grants.root_task
-        )
-        operation = await self.stores.ledger.read(key)
+        meanings = Meanings(registry=self.registry, read=self.stores.ledger.read, realm=grants.realm)
+        operation = (await meanings.of(tool, arguments, {})).operation
         if operation is None:
             return _failed(criterion, f"{tool.name}: the ledger has no such operation")
         if operation.state is not OperationState.COMPLETED:
@@ -104,13 +103,17 @@ class Acceptance:
 
     async def _record(self, criterion: Criterion, tool: WriteTool, operation: Operation, grants: Grants) -> Finding:
         """Whether the service's own record agrees with the ledger."""
+        if tool.transactional:
+            # The effect was committed together with the ledger's own row: there is no other record to agree with it.
+            done = f"{tool.name}: committed together with the ledger's mark"
+            return Finding(check=criterion.check, passed=True, evidence=done)
         if not callable(tool.lookup):
             return _failed(criterion, f"{tool.name}: completed by the ledger, but its service offers no lookup")
         arguments = validate(tool, criterion.arguments)
-        key = remote_key(operation.key, operation.generation)
-        person = Person(tenant=grants.tenant, principal=grants.principal)
+        key, undoes_key = remote_key(operation.key, operation.generation), undoes_key_of(operation.subject)
+        person = Person(tenant=grants.realm.tenant, principal=grants.principal)
         try:
-            found = await _asked(tool.lookup, arguments, person, key)
+            found = await _asked(tool.lookup, arguments, person, key, undoes_key)
         # A service that can't be asked may fail in any way; what isn't shown has not passed.
         except Exception as error:
             return _failed(criterion, f"{tool.name}: the service could not be asked: {failure_of(error).text}")
@@ -132,7 +135,7 @@ def _failed(criterion: Criterion, evidence: str) -> Finding:
     return Finding(check=criterion.check, passed=False, evidence=evidence)
 
 
-async def _asked(lookup: Lookup, arguments: BaseModel, person: Person, key: str) -> Any:
+async def _asked(lookup: Lookup, arguments: BaseModel, person: Person, key: str, undoes_key: str) -> Any:
     """The lookup's answer; a service that can't be asked, or isn't done yet, is asked again for a while.
 
     Raises:
@@ -143,7 +146,8 @@ async def _asked(lookup: Lookup, arguments: BaseModel, person: Person, key: str)
     while True:
         left = give_up - steady()
         try:
-            answer = await call_tool(lookup, arguments, person, key=key, deadline=steady() + max(left, 1.0))
+            terms = Terms(key=key, undoes_key=undoes_key, deadline=steady() + max(left, 1.0))
+            answer = await call_tool(lookup, arguments, person, terms)
             if not isinstance(answer, InFlux) or left <= pause:
                 return answer
         except Exception:

@@ -17,10 +17,11 @@ from settled.activities import protocol
 from settled.activities.agents import lines_of
 from settled.activities.calls import ProposedCall
 from settled.activities.canonical import digest_of
+from settled.activities.intents import Meant
 from settled.activities.journal import Operation
-from settled.activities.keys import fingerprint, operation_key
+from settled.activities.keys import Realm, fingerprint
 from settled.activities.registry import effect_of
-from settled.activities.toolkit import Tool, WriteTool
+from settled.activities.toolkit import ShownTo, Tool, WriteTool
 from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.contract.operation import Intent
 from settled.workflows.contract.turn import Proposal
@@ -38,10 +39,9 @@ class Grants:
 
     tools: Mapping[str, Tool]
     """The tools of this task, by name."""
-    namespace: str
-    tenant: str
     principal: str
-    root_task: str
+    realm: Realm
+    """Where its operations' keys are made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,24 +102,14 @@ def validate(tool: Tool, given: Any) -> BaseModel:
         raise ValueError("Correct the input: " + "; ".join(lines_of(error)) + ".") from None
 
 
-def intent_of(admitted: Admitted, tool: WriteTool, grants: Grants, generation: int, key: str) -> Intent:
+def intent_of(admitted: Admitted, tool: WriteTool, grants: Grants, meant: Meant) -> Intent:
     """The business action that the call means."""
     return Intent(
-        key=key,
-        generation=generation,
+        key=meant.key,
+        generation=protocol.next_generation(meant.operation),
         fingerprint=fingerprint(admitted.arguments),
-        resources=resources_of(tool, admitted.arguments, grants.tenant),
-    )
-
-
-def key_of(admitted: Admitted, tool: WriteTool, grants: Grants) -> str:
-    """The operation key of an admitted write."""
-    return operation_key(
-        tool,
-        admitted.arguments,
-        namespace=grants.namespace,
-        tenant=grants.tenant,
-        root_task=grants.root_task,
+        resources=resources_of(tool, admitted.arguments, grants.realm.tenant),
+        undoes=meant.undoes,
     )
 
 
@@ -135,27 +125,27 @@ def _resource(tenant: str, name: str) -> str:
     return full if len(full) <= MOST_RESOURCE else digest_of(full)
 
 
-def propose(admitted: Admitted, grants: Grants, operation: Operation | None, key: str) -> Proposal | Refusal:
-    """The proposal for an admitted call, with the ledger's answer about its key.
+def propose(admitted: Admitted, grants: Grants, meant: Meant | None) -> Proposal | Refusal:
+    """The proposal for an admitted call, with the ledger's answer about what it means.
 
     Args:
         admitted: the call.
         grants: of the task.
-        operation: what the ledger has under the key of a write; None for a read.
-        key: the operation key; empty for a read.
+        meant: which operation a write means; None for a read.
     """
     tool = admitted.tool
     intent = None
     if isinstance(tool, WriteTool):
-        generation = protocol.next_generation(operation)
-        intent = intent_of(admitted, tool, grants, generation, key)
-        if operation is not None and protocol.conflicts(operation, generation, intent.fingerprint):
+        assert meant is not None, "a write means an operation"
+        intent = intent_of(admitted, tool, grants, meant)
+        operation = meant.operation
+        if operation is not None and protocol.conflicts(operation, intent.generation, intent.fingerprint):
             return Refusal(
                 slot=admitted.slot,
                 call_id=admitted.call_id,
                 tool=tool.name,
                 kind=ErrorKind.NOT_EXECUTED,
-                text=conflict_text(operation),
+                text=conflict_text(operation, seen=may_see(tool, operation, grants.principal)),
             )
     return Proposal(
         slot=admitted.slot,
@@ -167,11 +157,18 @@ def propose(admitted: Admitted, grants: Grants, operation: Operation | None, key
     )
 
 
-def conflict_text(operation: Operation) -> str:
+def may_see(tool: Tool | None, operation: Operation, principal: str) -> bool:
+    """Whether the principal may see the operation's arguments and result, which may be another one's."""
+    shared = isinstance(tool, WriteTool) and tool.shown_to is ShownTo.TENANT
+    return shared or operation.subject.principal == principal
+
+
+def conflict_text(operation: Operation, *, seen: bool = True) -> str:
     """What the model is told when another request stands under the same key."""
+    shown = operation.subject.shown if seen else "of another principal, which may not be shown"
     return (
         f"Not sent: this business action already exists with other arguments, and is {operation.state}: "
-        f"{operation.subject.shown or 'not shown'}. "
+        f"{shown or 'not shown'}. "
         "A different request for it is only possible after that one is declined, withdrawn or undone."
     )
 

@@ -6,6 +6,7 @@ import hashlib
 
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities import schema
 from settled.activities.database import Database
@@ -20,17 +21,21 @@ class Artifacts:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def put(self, body: bytes | str, media_type: str = TEXT) -> str:
-        """Store the content; returns its digest."""
+    async def put(self, body: bytes | str, media_type: str = TEXT, within: AsyncConnection | None = None) -> str:
+        """Store the content, in a transaction of its own or within one; returns its digest."""
         data = clean(body).encode() if isinstance(body, str) else body
         digest = hashlib.sha256(data).hexdigest()
-        if await self._known(digest):
+        values = {"digest": digest, "media_type": media_type, "body": data}
+        if within is not None:
+            if not await _known(within, digest):
+                await within.execute(insert(schema.artifacts).values(values))
             return digest
+        async with self.database.read() as connection:
+            if await _known(connection, digest):
+                return digest
         try:
             async with self.database.write() as connection:
-                await connection.execute(
-                    insert(schema.artifacts).values(digest=digest, media_type=media_type, body=data)
-                )
+                await connection.execute(insert(schema.artifacts).values(values))
         except IntegrityError:
             pass  # another writer stored the same content meanwhile
         return digest
@@ -48,10 +53,10 @@ class Artifacts:
             raise KeyError(f"no artifact {digest}")
         return bytes(body)
 
-    async def _known(self, digest: str) -> bool:
-        query = select(schema.artifacts.c.digest).where(schema.artifacts.c.digest == digest)
-        async with self.database.read() as connection:
-            return (await connection.execute(query)).first() is not None
+
+async def _known(connection: AsyncConnection, digest: str) -> bool:
+    query = select(schema.artifacts.c.digest).where(schema.artifacts.c.digest == digest)
+    return (await connection.execute(query)).first() is not None
 
 
 def clean(text: str) -> str:

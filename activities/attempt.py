@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities.presenting import answered
 from settled.activities.steady import steady
 from settled.activities.tool_errors import Failure, Phase, failure_of
 from settled.activities.tool_http import tool_client
 from settled.activities.toolkit import Answer, Call, WriteTool
+from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.errors import NotSent
 from settled.workflows.states import Event
 
@@ -35,6 +37,13 @@ class Ended:
     failure: Failure | None = None
     """What went wrong, where it gave none."""
 
+    def without_effect(self) -> Ended:
+        """The same failure, where it is known that nothing of the attempt was kept."""
+        assert self.failure is not None, "it has failed"
+        text = f"nothing was kept: {self.failure.text}"
+        failure = Failure(kind=ErrorKind.UNAVAILABLE, phase=Phase.BEFORE_SEND, text=text)
+        return Ended(event=Event.NOT_SENT, failure=failure)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
@@ -44,21 +53,34 @@ class Person:
     principal: str
 
 
-async def send(tool: WriteTool, arguments: BaseModel, person: Person, *, key: str, deadline: float) -> Ended:
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a tool's function is given besides its arguments and the person."""
+
+    key: str = ""
+    """The idempotency key for the service."""
+    undoes_key: str = ""
+    """The idempotency key of what is taken back."""
+    deadline: float
+    """On the steady clock; nothing is begun after it."""
+    connection: AsyncConnection | None = None
+    """The ledger's transaction, for a transactional tool."""
+
+
+async def send(tool: WriteTool, arguments: BaseModel, person: Person, terms: Terms) -> Ended:
     """Call the tool, if there is time left. Raises nothing.
 
     Args:
         tool: what to call.
         arguments: with what.
         person: in whose name.
-        key: the idempotency key for the service.
-        deadline: on the steady clock; nothing is begun after it.
+        terms: the key and the deadline.
     """
     try:
         # The last look at the clock before the first byte: this process may have been frozen since the claim.
-        if steady() >= deadline:
+        if steady() >= terms.deadline:
             raise NotSent("the attempt's time was over before anything was sent")
-        answer = await call_tool(tool.handler, arguments, person, key=key, deadline=deadline)
+        answer = await call_tool(tool.handler, arguments, person, terms)
         return Ended(event=Event.SUCCEEDED, answer=answered(as_answer(answer, tool.name)))
     # A tool may raise anything, SystemExit included; the attempt's outcome must reach the journal all the same.
     except BaseException as error:
@@ -67,7 +89,7 @@ async def send(tool: WriteTool, arguments: BaseModel, person: Person, *, key: st
 
 
 async def call_tool(
-    function: Callable[[Any, Call], Awaitable[Any]], arguments: BaseModel, person: Person, *, key: str, deadline: float
+    function: Callable[[Any, Call], Awaitable[Any]], arguments: BaseModel, person: Person, terms: Terms
 ) -> Any:
     """Run a tool's function (its handler or its lookup) with a client of its own, until the deadline.
 
@@ -75,9 +97,17 @@ async def call_tool(
         TimeoutError: the deadline passed.
         BaseException: whatever the function raises.
     """
-    left = max(0.001, deadline - steady())
+    left = max(0.001, terms.deadline - steady())
     async with tool_client(left) as http, asyncio.timeout(left):
-        call = Call(tenant=person.tenant, principal=person.principal, http=http, deadline=deadline, idempotency_key=key)
+        call = Call(
+            tenant=person.tenant,
+            principal=person.principal,
+            http=http,
+            deadline=terms.deadline,
+            idempotency_key=terms.key,
+            undoes_key=terms.undoes_key,
+            connection=terms.connection,
+        )
         return await function(arguments, call)
 
 

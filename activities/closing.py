@@ -12,15 +12,14 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from settled.activities import protocol
 from settled.activities.acceptance import Acceptance, verdict_of
-from settled.activities.admission import Grants
+from settled.activities.admission import Grants, may_see
 from settled.activities.artifacts import clean
 from settled.activities.calls import proposed_calls
 from settled.activities.composing import answer_calls, settled_or_open
 from settled.activities.database import unavailable
 from settled.activities.ledger_rows import WaitsFor
-from settled.activities.presenting import ADVICE, standing_text
+from settled.activities.presenting import LEFT, standing_text
 from settled.activities.registry import Registry
 from settled.activities.standing import stand
 from settled.activities.stores import Stores, TaskRecord
@@ -31,7 +30,7 @@ from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.ending import EndReason, Verdict
 from settled.workflows.contract.loop import Ending
 from settled.workflows.contract.names import CLOSE_TASK, REVIEW
-from settled.workflows.contract.operation import LedgerView, OperationState, Order
+from settled.workflows.contract.operation import LedgerView, Order
 from settled.workflows.contract.result import Finding, TaskResult
 from settled.workflows.contract.turn import Proposal
 from settled.workflows.ending import status_of
@@ -82,7 +81,7 @@ class ClosingActivities:
         results = list(state.pending.results)
         waiting = state.pending.handed_over
         results += [
-            await self._filler(call, state.head, task, handed_over=call.slot in waiting)
+            await self._filler(call, state.head, record, handed_over=call.slot in waiting)
             for call in state.pending.open_calls()
         ]
         results += await self._never_admitted(state.head, {result.slot for result in results})
@@ -114,18 +113,25 @@ class ClosingActivities:
         content = await self.stores.artifacts.put(standing_text(None)[1])
         return CallResult(slot=slot, error=ErrorKind.NOT_EXECUTED, content=content)
 
-    async def _filler(self, call: Proposal, head: str, task: str, *, handed_over: bool) -> CallResult:
+    async def _filler(self, call: Proposal, head: str, record: TaskRecord, *, handed_over: bool) -> CallResult:
         """The result of a call that has none: what the ledger knows of it, or that it was never run."""
+        task = record.task
         if call.intent is None:
             return await self._not_run(call.slot)
-        known = await self.stores.ledger.read(call.intent.key)
-        if handed_over and protocol.opens(known, call.intent.generation):
-            # It was sent, or may have been, and the ledger has lost it: "not executed" would be a guess.
-            text = await self.stores.artifacts.put(ADVICE[OperationState.UNKNOWN])
-            return CallResult(slot=call.slot, error=ErrorKind.UNKNOWN_RESULT, content=text)
-        operation = await withdraw(self.stores, activity.client(), call.intent, call.tool, task)
-        order = Order(head=head, slot=call.slot, tool=call.tool, intent=call.intent, permit=1, seconds=call.seconds)
-        return await settled_or_open(self.stores, order, stand(operation, order), operation)
+        order = Order(
+            head=head,
+            slot=call.slot,
+            tool=call.tool,
+            intent=call.intent,
+            permit=1,
+            seconds=call.seconds,
+            known=handed_over,
+        )
+        withdrawn = await withdraw(self.stores, self.registry, activity.client(), order, task)
+        operation, refused = withdrawn.operation, LEFT if withdrawn.left else ""
+        seen = operation is None or may_see(self.registry.named(call.tool), operation, record.principal)
+        stands = stand(operation, order, refused=refused, seen=seen)
+        return await settled_or_open(self.stores, order, stands, operation)
 
     async def _stop_waiting(self, task: str) -> None:
         """Leave what is unsettled to its settlements: they go on without this task, and send nothing for it."""
@@ -144,10 +150,8 @@ class ClosingActivities:
             return EndReason.UNRESOLVED_OPERATION, detail, Verdict.NOT_JUDGED, ()
         grants = Grants(
             tools=self.registry.tools,
-            namespace=activity.info().namespace,
-            tenant=record.tenant,
             principal=record.principal,
-            root_task=record.root_task,
+            realm=record.realm(activity.info().namespace),
         )
         findings = await Acceptance(self.stores, self.registry).gather(record.acceptance, grants)
         verdict = verdict_of(findings)

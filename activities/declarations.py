@@ -12,10 +12,11 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
 from settled.activities.input_models import faults_of_key, faults_of_model
-from settled.activities.toolkit import Scope, Tool, Unsaid, WriteTool
+from settled.activities.toolkit import Scope, ShownTo, Tool, Unsaid, WriteTool
 
 NAME = re.compile(r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$")
 LONGEST_TIMEOUT = timedelta(days=1)
+LONGEST_TRANSACTION = timedelta(seconds=10)
 
 UNSAID_MENDS = {
     "key": "name the arguments that make it the same business action, e.g. key=('order', 'sku')",
@@ -46,6 +47,25 @@ def faults_of(tool: Tool) -> list[str]:
     if isinstance(tool, WriteTool):
         faults += _faults_of_write(tool, tool.arguments)
     return faults
+
+
+def faults_among(tool: Tool, tools: Mapping[str, Tool]) -> list[str]:
+    """What is wrong with what the tool's declaration says of other tools, a line each."""
+    if not isinstance(tool, WriteTool) or tool.undoes is None:
+        return []
+    target = tools.get(tool.undoes)
+    if not isinstance(target, WriteTool) or target is tool:
+        return [f"undoes: there is no other tool {tool.undoes!r} that writes; name the one whose action is taken back"]
+    if tool.scope is not target.scope:
+        return [f"undoes: {tool.undoes} has another scope; give both the same"]
+    if tool.arguments is None or target.arguments is None or not isinstance(target.key, tuple):
+        return []  # named already
+    fields, theirs = tool.arguments.model_fields, target.arguments.model_fields
+    return [
+        f"undoes: {name} is a key field of {tool.undoes}; it must be an argument here too, of the same type"
+        for name in target.key
+        if name in theirs and (name not in fields or fields[name].annotation != theirs[name].annotation)
+    ]
 
 
 def _faults_of_function(what: str, function: Any) -> Iterator[str]:
@@ -90,11 +110,19 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
     if not tool.key:
         yield f"key is empty; {UNSAID_MENDS['key']}"
     yield from faults_of_key(arguments, tool.key)
+    for older in tool.supersedes:
+        if set(older.key) - arguments.model_fields.keys():
+            yield f"supersedes: {', '.join(older.key)} must still be arguments, so that the old keys can be found"
+    if tool.transactional and tool.timeout > LONGEST_TRANSACTION:
+        yield (
+            f"timeout must be at most {LONGEST_TRANSACTION.total_seconds():g} seconds in a transaction: "
+            "all other writers wait for it"
+        )
 
 
 def _faults_of_words(tool: WriteTool) -> Iterator[str]:
     """Words of another type than theirs, which would be taken for something else, or fail when first used."""
-    said: Mapping[str, object] = {name: getattr(tool, name) for name in UNSAID_MENDS}
+    said: Mapping[str, object] = {name: getattr(tool, name) for name in (*UNSAID_MENDS, "undoes", "shown_to")}
     # Text would pass as a tuple of its letters.
     if not isinstance(said["key"], tuple | Unsaid):
         yield f"key must be a tuple of names, e.g. key=({said['key']!r},)"
@@ -102,6 +130,10 @@ def _faults_of_words(tool: WriteTool) -> Iterator[str]:
         yield "scope must be Scope.TASK or Scope.BUSINESS"
     if not (callable(said["lookup"]) or isinstance(said["lookup"], Unsaid | None)):
         yield "lookup must be a function, or None"
+    if not isinstance(said["undoes"], str | None):
+        yield "undoes must be the name of a tool"
+    if not isinstance(said["shown_to"], ShownTo):
+        yield "shown_to must be ShownTo.PRINCIPAL or ShownTo.TENANT"
     for name in ("dedupes", "lands_within"):
         if not isinstance(said[name], timedelta | Unsaid | None):
             yield f"{name} must be a timedelta, or None"

@@ -11,48 +11,33 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncConnection
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from settled.activities import protocol
 from settled.activities.artifacts import JSON
-from settled.activities.attempt import Ended, Person, send
-from settled.activities.composing import settled_or_open
+from settled.activities.attempt import Ended, Terms, send
 from settled.activities.database import patiently, unavailable
 from settled.activities.journal import Entry, Operation
-from settled.activities.keys import fingerprint, remote_key
+from settled.activities.keys import remote_key, undoes_key_of
 from settled.activities.ledger import Amended
-from settled.activities.ledger_rows import WaitsFor
-from settled.activities.recall import recall
+from settled.activities.outcomes import BUSY_RECHECK_SECONDS, Outcomes
+from settled.activities.preparing import Prepared, prepare
+from settled.activities.presenting import LEFT
 from settled.activities.registry import Registry
-from settled.activities.standing import stand
 from settled.activities.steady import steady
 from settled.activities.stores import Stores
-from settled.activities.toolkit import WriteTool
-from settled.activities.waking import start_settlement, wake_waiters
-from settled.activities.withdrawing import subject_of, withdraw
+from settled.activities.waking import start_settlement
+from settled.activities.withdrawing import withdraw
 from settled.workflows.contract.names import AGENT_TASK, DISPATCH, RECONCILE
 from settled.workflows.contract.operation import Order, Outcome, Standing
-from settled.workflows.errors import InvalidCall, ProtocolError
+from settled.workflows.errors import InvalidCall, OutdatedWorker, TaskLost
 from settled.workflows.states import Event
 
-BUSY_RECHECK_SECONDS = 5.0
 STORE_RETRY_SECONDS = 600.0
 """How long an outcome is tried to be stored before the dispatch ends without it; a lookup finds it then."""
 RECHECK_SECONDS = 10.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """An order, made ready: the tool, the arguments, and what the claim says."""
-
-    order: Order
-    task: str
-    tool: WriteTool
-    arguments: BaseModel
-    person: Person
-    claim: protocol.Claim
 
 
 @dataclass(frozen=True)
@@ -61,6 +46,11 @@ class WriteActivities:
 
     stores: Stores
     registry: Registry
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """What makes their answers."""
+        return Outcomes(stores=self.stores, registry=self.registry)
 
     @activity.defn(name=DISPATCH)
     async def dispatch(self, order: Order) -> Outcome:
@@ -78,88 +68,79 @@ class WriteActivities:
         """Say how the operation stands. A dispatch that left no trace is void from here on, and looked up."""
         task = _task_of_this_activity()
         try:
-            prepared = await self._prepare(order, task)
+            prepared = await prepare(self.stores, self.registry, order, task)
         except InvalidCall as refused:
             return await self._refuse(order, task, str(refused))
-        amended = await self.stores.ledger.amend(
-            order.intent.key, lambda operation, now: protocol.miss(operation, prepared.claim, now)
-        )
-        return await self._stand(order, task, amended.operation)
+        except TaskLost:
+            return await self.outcomes.lost(order)
+        amended = await self.stores.ledger.miss(order.intent.key, prepared.claim)
+        return await self.outcomes.stand(order, task, amended.operation)
 
     async def _dispatch(self, order: Order, task: str) -> Outcome:
         begun = steady()
-        key = order.intent.key
         try:
-            prepared = await self._prepare(order, task)
-            amended = await self.stores.ledger.claim(key, prepared.claim)
+            prepared = await prepare(self.stores, self.registry, order, task)
+            if prepared.tool.transactional:
+                return await self._transact(prepared, begun)
+            amended = await self.stores.ledger.claim(order.intent.key, prepared.claim)
         except InvalidCall as refused:
             return await self._refuse(order, task, str(refused))
         except Exception as error:
-            if not unavailable(error):
+            if not unavailable(error) and not isinstance(error, OutdatedWorker):
                 raise
             # Nothing was sent. If the claim was committed after all, asking again finds the permit spent.
             return Outcome(standing=Standing.SEND, permit=order.permit, after=BUSY_RECHECK_SECONDS)
-        if amended.blocked_by:
-            return await self._busy(order, task, amended.blocked_by)
-        if amended.entry is None or amended.entry.event is not Event.CLAIMED:
-            return await self._stand(order, task, amended.operation, repeated=True)
-        ended = await send(
-            prepared.tool,
-            prepared.arguments,
-            prepared.person,
-            key=remote_key(key, order.intent.generation),
-            deadline=begun + order.seconds,
-        )
-        if ended.failure is not None:
-            activity.logger.warning(
-                "%s, operation %s, permit %d: %s (%s)",
-                order.tool,
-                key[:12],
-                order.permit,
-                ended.event,
-                ended.failure.text,
-            )
+        if (outcome := await self._not_claimed(order, task, amended)) is not None:
+            return outcome
+        ended = await send(prepared.tool, prepared.arguments, prepared.person, _terms(prepared, begun))
+        _tell(prepared, ended)
         operation = await asyncio.shield(self._store_outcome(prepared, ended))
         if operation is None:
-            await start_settlement(activity.client(), key, activity.info().task_queue)
+            await start_settlement(activity.client(), order.intent.key, activity.info().task_queue)
             return Outcome(standing=Standing.WAIT, permit=order.permit, after=RECHECK_SECONDS)
-        return await self._stand(order, task, operation)
+        return await self.outcomes.stand(order, task, operation)
 
-    async def _prepare(self, order: Order, task: str) -> Prepared:
-        """Everything that the claim needs, from the transcript and the tool's declaration.
+    async def _not_claimed(self, order: Order, task: str, amended: Amended) -> Outcome | None:
+        """The outcome of a claim that was not granted; None if it was."""
+        if amended.blocked_by:
+            return await self.outcomes.busy(order, task, amended)
+        if amended.refused:
+            return await self._refuse(order, task, amended.refused)
+        if amended.entry is None or amended.entry.event is not Event.CLAIMED:
+            return await self.outcomes.stand(order, task, amended.operation, repeated=True)
+        return None
 
-        Raises:
-            InvalidCall: the call can't be run by this worker as it was admitted.
-        """
-        record = await self.stores.tasks.get(task)
-        if record is None:
-            # The task is open, or it would not be here: the ledger has lost its past, and nothing is known.
-            raise ProtocolError(f"the ledger doesn't know task {task}; was it restored from an older copy?")
-        tool, arguments = await recall(self.stores.transcripts, self.registry, order.head, order.slot, order.tool)
-        if not isinstance(tool, WriteTool):
-            raise InvalidCall(f"{order.tool} is no write on this worker")
+    async def _transact(self, prepared: Prepared, begun: float) -> Outcome:
+        """Claim, effect and outcome in one transaction. A failure leaves nothing behind, and is noted after it."""
+        order, ledger = prepared.order, self.stores.ledger
+        failed: Ended | None = None
+
+        async def work(connection: AsyncConnection) -> protocol.Report:
+            nonlocal failed
+            terms = _terms(prepared, begun, connection)
+            ended = await send(prepared.tool, prepared.arguments, prepared.person, terms)
+            if ended.event is not Event.SUCCEEDED:
+                failed = ended
+                raise RolledBack
+            return await self._report(prepared, ended, connection)
+
         try:
-            same, shown = fingerprint(arguments) == order.intent.fingerprint, arguments.model_dump_json().encode()
-        # A type that the registry let through, but that has no JSON form after all.
-        except Exception as error:
-            raise InvalidCall(f"the arguments of {order.tool} can't be stored: {error}") from error
-        if not same:
-            raise InvalidCall(f"{order.tool} reads its arguments in another way than when the call was admitted")
-        subject = subject_of(order.intent, order.tool, record, await self.stores.artifacts.put(shown, JSON), shown)
-        return Prepared(
-            order=order,
-            task=task,
-            tool=tool,
-            arguments=arguments,
-            person=Person(tenant=record.tenant, principal=record.principal),
-            claim=protocol.Claim(
-                subject=subject,
-                generation=order.intent.generation,
-                permit=order.permit,
-                seconds=order.seconds,
-                task=task,
-            ),
-        )
+            amended = await ledger.transact(order.intent.key, prepared.claim, work)
+        except RolledBack:
+            assert failed is not None, "that is why"
+            amended = await self._note_rolled_back(prepared, failed)
+        outcome = await self._not_claimed(order, prepared.task, amended)
+        return outcome or await self.outcomes.stand(order, prepared.task, amended.operation)
+
+    async def _note_rolled_back(self, prepared: Prepared, failed: Ended) -> Amended:
+        """The claim, and that nothing came of it: the effect was rolled back, whatever the tool has raised."""
+        _tell(prepared, failed)
+        ended = failed if failed.event is Event.DECLINED else failed.without_effect()
+
+        async def nothing(connection: AsyncConnection) -> protocol.Report:
+            return await self._report(prepared, ended, connection)
+
+        return await self.stores.ledger.transact(prepared.order.intent.key, prepared.claim, nothing)
 
     async def _store_outcome(self, prepared: Prepared, ended: Ended) -> Operation | None:
         """Store first, return second. None if the store can't be reached for long.
@@ -173,20 +154,7 @@ class WriteActivities:
             return None
 
     async def _record(self, prepared: Prepared, ended: Ended) -> Amended:
-        body: dict[str, Any] = {}
-        if ended.answer is not None:
-            body["result"] = await self.stores.artifacts.put(
-                json.dumps(ended.answer, ensure_ascii=False, sort_keys=True), JSON
-            )
-        if ended.failure is not None:
-            body["failure"] = vars(ended.failure)
-        report = protocol.Report(
-            event=ended.event,
-            generation=prepared.claim.generation,
-            permit=prepared.claim.permit,
-            task=prepared.task,
-            body=body,
-        )
+        report = await self._report(prepared, ended)
 
         def decide(operation: Operation | None, now: float) -> Entry | None:
             assert operation is not None, "the claim's own row is in the journal"
@@ -194,53 +162,50 @@ class WriteActivities:
 
         return await self.stores.ledger.amend(prepared.order.intent.key, decide)
 
-    async def _busy(self, order: Order, task: str, blocker: str) -> Outcome:
-        """Another operation holds a resource: wait until it is settled, then come back with the same permit."""
-        ledger = self.stores.ledger
-        await ledger.join(blocker, task, WaitsFor.RESOURCE)
-        # Even while its attempt is out: whoever sent it may be dead, and then nobody else looks at it.
-        await start_settlement(activity.client(), blocker, activity.info().task_queue)
-        return Outcome(
-            standing=Standing.SEND,
-            permit=order.permit,
-            after=BUSY_RECHECK_SECONDS,
-            blocked_by=blocker,
-            ledger=await ledger.view(task),
+    async def _report(
+        self, prepared: Prepared, ended: Ended, connection: AsyncConnection | None = None
+    ) -> protocol.Report:
+        body: dict[str, Any] = {}
+        if ended.answer is not None:
+            text = json.dumps(ended.answer, ensure_ascii=False, sort_keys=True)
+            body["result"] = await self.stores.artifacts.put(text, JSON, connection)
+        if ended.failure is not None:
+            body["failure"] = vars(ended.failure)
+        return protocol.Report(
+            event=ended.event,
+            generation=prepared.claim.generation,
+            permit=prepared.claim.permit,
+            task=prepared.task,
+            body=body,
+            dedupes=prepared.tool.dedupes is not None,
         )
 
     async def _refuse(self, order: Order, task: str, refused: str) -> Outcome:
         """This worker can't send. The permit is void, so that no frozen dispatch makes a lie of the answer."""
-        operation = await withdraw(self.stores, activity.client(), order.intent, order.tool, task)
-        return await self._stand(order, task, operation, refused=refused)
+        withdrawn = await withdraw(self.stores, self.registry, activity.client(), order, task)
+        text = LEFT if withdrawn.left else refused
+        return await self.outcomes.stand(order, task, withdrawn.operation, refused=text)
 
-    async def _stand(
-        self, order: Order, task: str, operation: Operation | None, *, refused: str = "", repeated: bool = False
-    ) -> Outcome:
-        """How the operation stands, for the workflow: the result, the next permit, or a wait that somebody ends."""
-        repeated = repeated or (operation is not None and operation.claimed_by not in ("", task))
-        stands = stand(operation, order, refused=refused, repeated=repeated)
-        settled = stands.standing is Standing.SETTLED
-        # Another request, or a newer intent, under the same key is none of this task's business.
-        same = operation is not None and operation.subject.fingerprint == order.intent.fingerprint
-        if operation is not None and same and operation.generation <= order.intent.generation:
-            await self._note(operation, task, WaitsFor.NOTHING if settled or refused else WaitsFor.RESULT)
-        return Outcome(
-            standing=stands.standing,
-            permit=stands.permit,
-            after=stands.after,
-            result=await settled_or_open(self.stores, order, stands, operation) if settled else None,
-            ledger=await self.stores.ledger.view(task),
-        )
 
-    async def _note(self, operation: Operation, task: str, waits_for: WaitsFor) -> None:
-        """Note what the task waits for, and see to it that whoever else waits is told, or a settlement is at work."""
-        client, ledger = activity.client(), self.stores.ledger
-        if operation.state.settled:
-            # Before this task's own wait is taken back: after a reset, it is its other run that waits.
-            await wake_waiters(client, ledger, operation)
-        await ledger.join(operation.key, task, waits_for)
-        if not operation.state.settled:
-            await start_settlement(client, operation.key, activity.info().task_queue)
+class RolledBack(Exception):
+    """A transactional tool did not succeed: nothing of the transaction is kept."""
+
+
+def _terms(prepared: Prepared, begun: float, connection: AsyncConnection | None = None) -> Terms:
+    intent = prepared.order.intent
+    return Terms(
+        key=remote_key(intent.key, intent.generation),
+        undoes_key=undoes_key_of(prepared.claim.subject),
+        deadline=begun + prepared.order.seconds,
+        connection=connection,
+    )
+
+
+def _tell(prepared: Prepared, ended: Ended) -> None:
+    order = prepared.order
+    if ended.failure is not None:
+        said = (order.tool, order.intent.key[:12], order.permit, ended.event, ended.failure.text)
+        activity.logger.warning("%s, operation %s, permit %d: %s (%s)", *said)
 
 
 def _task_of_this_activity() -> str:

@@ -27,6 +27,10 @@ class Subject:
     """What the action touches."""
     shown: str = ""
     """The arguments as JSON, cut: what is shown of them where another request meets this one."""
+    undoes_key: str = ""
+    """The operation that this one takes back, where its tool undoes another one."""
+    undoes_generation: int = 0
+    """Which generation of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,8 @@ class Attempt:
     """Whether it is known to have no effect."""
     sent: bool = True
     """Whether it may have sent anything."""
+    absent: bool = False
+    """Whether a lookup has shown, when it could not land any more, that it had no effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +99,15 @@ class Operation:
     """Lookups in a row that left it unknown."""
     result: dict[str, Any] | None = None
     """The body of the row that settled it, or handed it to a person."""
+    declined: dict[str, Any] | None = None
+    """What was said with the last "no" of an attempt."""
+    alarms: int = 0
+    """Rows of the whole journal that say that there may be a second effect."""
+
+    @property
+    def undone(self) -> bool:
+        """Whether it was done, and taken back since."""
+        return self.state is OperationState.UNDONE
 
     @property
     def out(self) -> tuple[Attempt, ...]:
@@ -139,8 +154,9 @@ def advance(key: str, operation: Operation | None, row: Row) -> Operation:
             permit=row.permit,
             opened_at=row.at,
             changed_at=row.at,
+            alarms=operation.alarms if operation else 0,
         )
-    changes: dict[str, Any] = {"seq": row.seq}
+    changes: dict[str, Any] = {"seq": row.seq, "alarms": operation.alarms + ("alarm" in row.body)}
     if row.generation == operation.generation:
         changes |= _effect(operation, row)
     return replace(operation, **changes)
@@ -154,8 +170,10 @@ def _effect(operation: Operation, row: Row) -> dict[str, Any]:
     changes["lookups"] = operation.lookups + 1 if not changed and row.event in STILL_UNKNOWN else 0
     if changed:
         changes |= {"changed_at": row.at, "evidence": EVIDENCE.get(row.event, operation.evidence)}
-    if changed and (state.settled or state is OperationState.NEEDS_HUMAN):
-        changes["result"] = row.body
+    if changed and (state.settled or state is OperationState.NEEDS_HUMAN) and row.event is not Event.UNDONE:
+        changes["result"] = row.body  # of what was undone, the result that it had stays
+    if row.event in ANSWERED_NO and "failure" in row.body:
+        changes["declined"] = row.body["failure"]
     if row.event is Event.CLAIMED:
         changes["claimed_by"] = row.task
     if row.event is Event.ABSENT_RESEND:
@@ -169,6 +187,10 @@ def _attempts(operation: Operation, row: Row) -> tuple[Attempt, ...]:
             *operation.attempts,
             Attempt(permit=row.permit, claimed_at=row.at, deadline=row.body["deadline"]),
         )
+    if row.event is Event.MISSED and "unseen" in row.body:
+        return (*operation.attempts, Attempt(permit=row.permit, **row.body["unseen"]))
+    if row.event is Event.ABSENT_RESEND and row.body.get("proven"):
+        return tuple(replace(attempt, absent=True) for attempt in operation.attempts)
     if row.event in ANSWERED_NO:
         return tuple(
             replace(attempt, answered_no=True, sent=row.body.get("sent", True))

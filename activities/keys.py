@@ -6,44 +6,86 @@ Run id, activity id, attempt, call id and time are never a part of a key: they c
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 from pydantic import BaseModel
 
 from settled.activities.canonical import canonical
+from settled.activities.journal import Subject
 from settled.activities.toolkit import Scope, Unsaid, WriteTool
+from settled.workflows.contract.operation import Target
 
 KEY_VERSION = 1
 
 
-def operation_key(tool: WriteTool, arguments: BaseModel, *, namespace: str, tenant: str, root_task: str) -> str:
+@dataclass(frozen=True, kw_only=True)
+class KeyForm:
+    """A way in which a tool makes, or made, its keys."""
+
+    tool: str
+    scope: Scope
+    fields: tuple[str, ...]
+    """The arguments that make up the key, in the order in which they stand in it."""
+
+    @property
+    def declaration(self) -> str:
+        """The form as text: two that differ give different keys for the same action."""
+        return canonical([KEY_VERSION, self.tool, self.scope, list(self.fields)]).decode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Realm:
+    """Where keys are made: what stands in each of them besides the tool's own fields."""
+
+    namespace: str
+    """The Temporal namespace."""
+    tenant: str
+    """The task's tenant."""
+    root_task: str
+    """The workflow id of the root task, which stands for the scope where it is `task`."""
+
+
+def key_forms(tool: WriteTool) -> list[KeyForm]:
+    """The tool's way of making keys, and the earlier ones that it supersedes, newest first."""
+    assert not isinstance(tool.key, Unsaid), "the registry refuses a write that doesn't say"
+    assert not isinstance(tool.scope, Unsaid), "the registry refuses a write that doesn't say"
+    now = KeyForm(tool=tool.name, scope=tool.scope, fields=tuple(sorted(tool.key)))
+    return [now] + [
+        KeyForm(tool=older.tool or tool.name, scope=older.scope, fields=tuple(sorted(older.key)))
+        for older in tool.supersedes
+    ]
+
+
+def operation_key(form: KeyForm, arguments: BaseModel, realm: Realm, undoes: Target | None = None) -> str:
     """The business idempotency key: sha256 of version, namespace, tenant, scope, tool and the declared key fields.
 
     Args:
-        tool: whose declaration names the key fields and the scope.
+        form: the tool, the scope and the fields.
         arguments: the validated arguments.
-        namespace: the Temporal namespace.
-        tenant: the task's tenant.
-        root_task: the workflow id of the root task, which stands for the scope where it is `task`.
+        realm: where.
+        undoes: what the action takes back, which is a part of the key: what was done again can be undone again.
     """
-    scope = f"task:{root_task}" if tool.scope is Scope.TASK else "business"
-    fields = [[name, getattr(arguments, name)] for name in key_fields(tool)]
-    return hashlib.sha256(canonical([KEY_VERSION, namespace, tenant, scope, tool.name, fields])).hexdigest()
-
-
-def key_fields(tool: WriteTool) -> list[str]:
-    """The arguments that make up the key, in the order in which they stand in it."""
-    assert not isinstance(tool.key, Unsaid), "the registry refuses a write that doesn't say"
-    return sorted(tool.key)
-
-
-def key_declaration(tool: WriteTool) -> str:
-    """What makes up the tool's keys, as text: two declarations that differ give different keys for the same action."""
-    return canonical([KEY_VERSION, tool.name, tool.scope, key_fields(tool)]).decode()
+    scope = f"task:{realm.root_task}" if form.scope is Scope.TASK else "business"
+    fields = [[name, getattr(arguments, name)] for name in form.fields]
+    parts = [KEY_VERSION, realm.namespace, realm.tenant, scope, form.tool, fields]
+    if undoes is not None:
+        parts.append([undoes.key, undoes.generation])
+    return hashlib.sha256(canonical(parts)).hexdigest()
 
 
 def fingerprint(arguments: BaseModel) -> str:
     """Digest of the validated arguments without defaults: one left out and its default spelled out are equal."""
     return hashlib.sha256(canonical(arguments.model_dump(mode="python", exclude_defaults=True))).hexdigest()
+
+
+def superseded_by(tool: str) -> str:
+    """The declaration that stands in the place of a tool's own, once it has another name."""
+    return f"superseded by {tool}"
+
+
+def undoes_key_of(subject: Subject) -> str:
+    """The idempotency key with which what the operation takes back was sent; empty if it takes nothing back."""
+    return remote_key(subject.undoes_key, subject.undoes_generation) if subject.undoes_key else ""
 
 
 def remote_key(key: str, generation: int) -> str:

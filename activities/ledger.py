@@ -6,44 +6,41 @@ writer. A claim is committed, and on disk, before its caller sends the first byt
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities import protocol, schema
-from settled.activities.database import Database
+from settled.activities.declared_keys import DeclaredKeys
+from settled.activities.epochs import open_epoch
 from settled.activities.journal import Entry, Operation, Row, advance, fold
-from settled.activities.ledger_rows import (
-    WaitsFor,
-    columns_of,
+from settled.activities.ledger_holds import (
+    Busy,
+    first_in_line,
+    forget_task,
     holders,
-    next_row,
-    rows_of,
-    view_of,
-    write_current,
+    leave_line,
+    stand_in_line,
+    turn,
     write_holds,
-    write_interest,
 )
-from settled.workflows.contract.operation import LedgerView, OperationState, OperationView, Tally
+from settled.activities.ledger_lists import LedgerLists
+from settled.activities.ledger_rows import WaitsFor, columns_of, next_row, rows_of, write_current, write_interest
+from settled.activities.protocol import Blocked, Refused
+from settled.workflows.contract.operation import OperationState
 from settled.workflows.errors import JournalConflict
 from settled.workflows.states import Event
 
 MAX_TRIES = 20
-UNSETTLED = [
-    OperationState.DISPATCHED,
-    OperationState.UNKNOWN,
-    OperationState.RESENDABLE,
-    OperationState.NEEDS_HUMAN,
-]
-MOST_UNSETTLED_SHOWN = 20
 
 T = TypeVar("T")
-Decide = Callable[[Operation | None, float], Entry | None]
+Decide = Callable[[Operation | None, float], Entry | Blocked | Refused | None]
+Work = Callable[[AsyncConnection], Awaitable[protocol.Report]]
+"""What a transactional tool does in the ledger's own transaction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +52,11 @@ class Amended:
     entry: Entry | None
     """The row that was appended, if one was."""
     blocked_by: str | None = None
-    """The operation that holds one of the resources that a claim needs; nothing was appended then."""
+    """The operation that the claim has to wait for; nothing was appended then."""
+    turn_after: float | None = None
+    """Seconds until it is the claim's turn, where a free resource is left to those who came first."""
+    refused: str = ""
+    """Why the claim can't be granted, where waiting doesn't help; nothing was appended then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,29 +69,13 @@ class Waiter:
     """The journal's row that it was last woken for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listed:
-    """An operation in a list of all of them."""
-
-    view: OperationView
-    changed_at: float
-    """When its state last changed."""
-    task: str
-    """The task whose proposal opened its current generation."""
-    shown: str
-    """That proposal's arguments as JSON, cut."""
-
-
-class Ledger:
+class Ledger(LedgerLists):
     """The journals in one database."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     async def read(self, key: str) -> Operation | None:
         """The operation's current generation; None if its journal is empty."""
         async with self.database.read() as connection:
-            return fold(key, await rows_of(connection, key))
+            return await _folded(connection, key)
 
     async def journal(self, key: str) -> list[Row]:
         """Every row of the operation's journal, in order."""
@@ -98,8 +83,38 @@ class Ledger:
             return await rows_of(connection, key)
 
     async def claim(self, key: str, ask: protocol.Claim) -> Amended:
-        """Spend a permit, unless the protocol refuses or a resource is held by another unsettled operation."""
-        return await self.amend(key, lambda operation, now: protocol.claim(operation, ask, now))
+        """Spend a permit, unless the protocol refuses, or another operation has to be settled first.
+
+        Raises:
+            OutdatedWorker: the tool makes its keys in another way by now.
+        """
+        return await self._write(key, lambda connection: self._claim(connection, key, ask))
+
+    async def transact(self, key: str, ask: protocol.Claim, work: Work) -> Amended:
+        """Claim, do the work, and note its outcome, in one transaction: all of it is kept, or nothing.
+
+        Raises:
+            BaseException: whatever the work raises; nothing is kept then.
+        """
+
+        async def both(connection: AsyncConnection) -> Amended:
+            claimed = await self._claim(connection, key, ask)
+            if claimed.entry is None or claimed.entry.event is not Event.CLAIMED:
+                return claimed
+            report = await work(connection)
+            ended = await self._amend(connection, key, lambda operation, now: _reported(operation, report, now))
+            return Amended(operation=ended.operation, entry=claimed.entry)
+
+        return await self._write(key, both)
+
+    async def miss(self, key: str, ask: protocol.Claim) -> Amended:
+        """Void the permit of a dispatch that left no trace, if it left none."""
+
+        async def missed(connection: AsyncConnection) -> Amended:
+            around = protocol.Around(epoch=await open_epoch(connection))
+            return await self._amend(connection, key, lambda operation, now: protocol.miss(operation, ask, now, around))
+
+        return await self._write(key, missed)
 
     async def amend(self, key: str, decide: Decide) -> Amended:
         """Append the row that the decision asks for, if any, with the operation as it is now.
@@ -119,30 +134,88 @@ class Ledger:
                 continue  # another writer's row, or hold, was there first: look again
         raise JournalConflict(f"operation {key[:12]}: other writers were faster {MAX_TRIES} times; try again")
 
-    async def _amend(self, connection: AsyncConnection, key: str, decide: Decide) -> Amended:
-        before = fold(key, await rows_of(connection, key))
+    async def _claim(self, connection: AsyncConnection, key: str, ask: protocol.Claim) -> Amended:
+        await DeclaredKeys.check(connection, ask.subject.tool, ask.declaration)
+        undoes = ask.subject.undoes_key
+        namesakes = [await _folded(connection, other) for other in ask.namesakes]
+        around = protocol.Around(
+            epoch=await open_epoch(connection),
+            target=await _folded(connection, undoes) if undoes else None,
+            namesakes=tuple(other for other in namesakes if other is not None),
+        )
+
+        def decide(operation: Operation | None, now: float) -> Entry | Blocked | Refused | None:
+            return protocol.obstacle(operation, ask, around) or protocol.claim(operation, ask, now, around)
+
+        return await self._amend(connection, key, decide, asked_by=ask)
+
+    async def _amend(
+        self, connection: AsyncConnection, key: str, decide: Decide, asked_by: protocol.Claim | None = None
+    ) -> Amended:
+        before = await _folded(connection, key)
         now = await self.database.now(connection)
-        entry = decide(before, now)
-        if entry is None:
+        decided = decide(before, now)
+        if isinstance(decided, Refused):
+            return Amended(operation=before, entry=None, refused=decided.text)
+        if isinstance(decided, Blocked):
+            if asked_by is not None:
+                await write_interest(connection, decided.by, asked_by.task, WaitsFor.RESOURCE)
+            return await self._waits(connection, before, key, Busy(by=decided.by), asked_by)
+        if decided is None:
             return Amended(operation=before, entry=None)
-        row = next_row(before, entry, now)
+        row = next_row(before, decided, now)
         operation = advance(key, before, row)
         others = await holders(connection, operation)
-        if entry.event is Event.CLAIMED and others:
-            return Amended(operation=before, entry=None, blocked_by=others[0])
+        if decided.event is Event.CLAIMED:
+            first = "subject" in decided.body  # a resend holds its resources already
+            busy = Busy(by=others[0]) if others else await turn(connection, operation, now) if first else None
+            if busy is not None:
+                if asked_by is not None:
+                    await stand_in_line(connection, operation, asked_by.task, now)
+                return await self._waits(connection, before, key, busy, asked_by)
+        await self._append(connection, before, operation, row, free=not others)
+        return Amended(operation=operation, entry=decided)
+
+    async def _waits(
+        self,
+        connection: AsyncConnection,
+        before: Operation | None,
+        key: str,
+        busy: Busy,
+        asked_by: protocol.Claim | None,
+    ) -> Amended:
+        if asked_by is not None:
+            # Two tasks may want the same: what one of them gives up is not given up by the other one.
+            await write_interest(connection, key, asked_by.task, WaitsFor.RESULT)
+        return Amended(operation=before, entry=None, blocked_by=busy.by, turn_after=busy.after)
+
+    async def _append(
+        self, connection: AsyncConnection, before: Operation | None, operation: Operation, row: Row, *, free: bool
+    ) -> None:
+        key = operation.key
         await connection.execute(insert(schema.journal).values(columns_of(key, row)))
         await write_current(connection, before, operation)
-        await write_holds(connection, operation, free=not others)
+        await write_holds(connection, operation, row.at, free=free)
+        if row.event is Event.CLAIMED or operation.state.settled:
+            await leave_line(connection, key)
         if row.task:
             # Who claims is about to send, and waits for nobody.
-            await write_interest(connection, key, row.task, WaitsFor.NOTHING if entry.event is Event.CLAIMED else None)
-        return Amended(operation=operation, entry=entry)
+            await write_interest(connection, key, row.task, WaitsFor.NOTHING if row.event is Event.CLAIMED else None)
+        undoes = operation.subject.undoes_key
+        if undoes and operation.state is OperationState.COMPLETED:
+            await self._amend(connection, undoes, lambda target, _now: protocol.undone(target, operation))
 
     async def join(
         self, key: str, task: str, waits_for: WaitsFor | None = None, *, woken_seq: int | None = None
     ) -> None:
         """Note that the operation belongs to the task (unless it only waits for a resource), and what it waits for."""
         await self._write(key, lambda connection: write_interest(connection, key, task, waits_for, woken_seq))
+
+    async def leave(self, key: str, task: str) -> None:
+        """Note that the task has nothing to do with the operation any more, which it never opened."""
+        interests = schema.interests.c
+        async with self.database.write() as connection:
+            await connection.execute(delete(schema.interests).where(interests.operation == key, interests.task == task))
 
     async def waiters(self, key: str) -> list[Waiter]:
         """The tasks that wait at this operation."""
@@ -154,97 +227,26 @@ class Ledger:
             rows = await connection.execute(query)
             return [Waiter(task=row.task, waits_for=WaitsFor(row.waits_for), woken_seq=row.woken_seq) for row in rows]
 
+    async def first_in_line(self, operation: Operation) -> list[str]:
+        """The tasks that came first for the operation's resources."""
+        async with self.database.read() as connection:
+            return await first_in_line(connection, operation)
+
+    async def forget_task(self, task: str) -> None:
+        """Take a task that is gone out of every queue."""
+        async with self.database.write() as connection:
+            await forget_task(connection, task)
+
     async def now(self) -> float:
         """The store's time."""
         async with self.database.read() as connection:
             return await self.database.now(connection)
 
-    async def of_task(self, task: str, states: Iterable[OperationState] = (), limit: int = 200) -> list[OperationView]:
-        """The task's operations, oldest first, optionally only those in these states."""
-        mine = schema.interests.c
-        query = (
-            select(schema.operations)
-            .join(schema.interests, mine.operation == schema.operations.c.key)
-            .where(mine.task == task, mine.member)
-            .order_by(schema.operations.c.opened_at, schema.operations.c.key)
-            .limit(limit)
-        )
-        if states := list(states):
-            query = query.where(schema.operations.c.state.in_(states))
-        async with self.database.read() as connection:
-            return [view_of(row) for row in await connection.execute(query)]
 
-    async def unsettled_keys(self, task: str) -> list[str]:
-        """Every operation of the task whose outcome isn't known."""
-        mine, current = schema.interests.c, schema.operations.c
-        query = (
-            select(current.key)
-            .join(schema.interests, mine.operation == current.key)
-            .where(mine.task == task, mine.member, current.state.in_(UNSETTLED))
-            .order_by(current.opened_at, current.key)
-        )
-        async with self.database.read() as connection:
-            return list((await connection.execute(query)).scalars())
+async def _folded(connection: AsyncConnection, key: str) -> Operation | None:
+    return fold(key, await rows_of(connection, key))
 
-    async def view(self, task: str) -> LedgerView:
-        """The counts of the task's operations, and those that aren't settled."""
-        mine, current = schema.interests.c, schema.operations.c
-        query = (
-            select(current.state, func.count().label("number"))
-            .join(schema.interests, mine.operation == current.key)
-            .where(mine.task == task, mine.member)
-            .group_by(current.state)
-        )
-        async with self.database.read() as connection:
-            counts = {row.state: row.number for row in await connection.execute(query)}
-        unsettled = sum(counts.get(state, 0) for state in UNSETTLED)
-        shown = tuple(await self.of_task(task, UNSETTLED, MOST_UNSETTLED_SHOWN)) if unsettled else ()
-        tally = Tally(
-            operations=sum(counts.values()), completed=counts.get(OperationState.COMPLETED, 0), unsettled=unsettled
-        )
-        return LedgerView(tally=tally, unsettled=shown)
 
-    async def listed(self, states: Iterable[OperationState] = (), limit: int = 100) -> list[Listed]:
-        """Operations, the latest change first, optionally only those in these states."""
-        current, rows, others = schema.operations.c, schema.journal.c, schema.journal.alias().c
-        opening = (
-            select(func.min(others.seq))
-            .where(others.operation == current.key, others.generation == current.generation)
-            .scalar_subquery()
-        )
-        query = (
-            select(schema.operations, rows.task, rows.body)
-            .select_from(schema.operations)
-            .join_from(schema.operations, schema.journal, (rows.operation == current.key) & (rows.seq == opening))
-            .order_by(current.changed_at.desc(), current.key)
-            .limit(limit)
-        )
-        if states := list(states):
-            query = query.where(current.state.in_(states))
-        async with self.database.read() as connection:
-            return [
-                Listed(
-                    view=view_of(row),
-                    changed_at=row.changed_at,
-                    task=row.task,
-                    shown=json.loads(row.body).get("subject", {}).get("shown", ""),
-                )
-                for row in await connection.execute(query)
-            ]
-
-    async def declared_keys(self) -> dict[str, str]:
-        """Each tool's key declaration, as it was when its first operations were made."""
-        async with self.database.read() as connection:
-            rows = await connection.execute(select(schema.key_declarations))
-            return {row.tool: row.declaration for row in rows}
-
-    async def declare_keys(self, declarations: dict[str, str]) -> None:
-        """Note the declarations of tools that the ledger doesn't know yet."""
-        known = await self.declared_keys()
-        new = [{"tool": tool, "declaration": text} for tool, text in declarations.items() if tool not in known]
-        for values in new:
-            try:
-                async with self.database.write() as connection:
-                    await connection.execute(insert(schema.key_declarations).values(values))
-            except IntegrityError:
-                continue  # another worker noted it at the same time; the caller compares what stands there
+def _reported(operation: Operation | None, report: protocol.Report, now: float) -> Entry | None:
+    assert operation is not None, "the claim's own row is in the journal"
+    return protocol.report(operation, report, now)

@@ -6,7 +6,7 @@ import json
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities import schema
@@ -70,6 +70,7 @@ async def write_current(connection: AsyncConnection, before: Operation | None, o
         "evidence": view.evidence,
         "opened_at": operation.opened_at,
         "changed_at": operation.changed_at,
+        "alarms": operation.alarms,
     }
     if before is None:
         await connection.execute(insert(schema.operations).values(key=operation.key, **values))
@@ -77,31 +78,6 @@ async def write_current(connection: AsyncConnection, before: Operation | None, o
         await connection.execute(
             update(schema.operations).where(schema.operations.c.key == operation.key).values(values)
         )
-
-
-async def holders(connection: AsyncConnection, operation: Operation) -> list[str]:
-    """The other operations that hold a resource of this one."""
-    holds = schema.holds.c
-    query = select(holds.operation).where(
-        holds.resource.in_(operation.subject.resources), holds.operation != operation.key
-    )
-    return sorted(set((await connection.execute(query)).scalars()))
-
-
-async def write_holds(connection: AsyncConnection, operation: Operation, *, free: bool) -> None:
-    """Hold the operation's resources while it isn't settled: all of them or, where another holds one, none.
-
-    Only an operation that never sent anything is without its holds: a claim needs them all. One that held some of them
-    and waited for others could wait for ever. Of two writers who both saw a resource free, one gets a duplicate key.
-    """
-    holds = schema.holds.c
-    if operation.state.settled:
-        await connection.execute(delete(schema.holds).where(holds.operation == operation.key))
-    elif free:
-        query = select(holds.resource).where(holds.operation == operation.key)
-        held = set((await connection.execute(query)).scalars())
-        for resource in sorted(set(operation.subject.resources) - held):
-            await connection.execute(insert(schema.holds).values(resource=resource, operation=operation.key))
 
 
 async def write_interest(

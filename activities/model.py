@@ -24,6 +24,7 @@ from settled.activities.calls import proposed_calls, view
 from settled.activities.composing import answer_calls, unknown_to
 from settled.activities.database import Database, patiently
 from settled.activities.heartbeats import heartbeats
+from settled.activities.intents import Meanings
 from settled.activities.model_errors import classify
 from settled.activities.model_provider import Provider, Received
 from settled.activities.presenting import failure_text
@@ -174,11 +175,10 @@ class ModelActivities:
     async def _admit(self, content: list[Any], record: TaskRecord) -> RunBatches:
         grants = admission.Grants(
             tools={name: self.registry.tools[name] for name in record.tools if name in self.registry.tools},
-            namespace=activity.info().namespace,
-            tenant=record.tenant,
             principal=record.principal,
-            root_task=record.root_task,
+            realm=record.realm(activity.info().namespace),
         )
+        generations: dict[str, int] = {}
         proposals: list[Proposal] = []
         admitted: dict[int, admission.Admitted] = {}
         proposal: Proposal | admission.Refusal
@@ -186,17 +186,22 @@ class ModelActivities:
             checked = admission.admit(call, grants)
             if isinstance(checked, admission.Admitted):
                 admitted[call.slot] = checked
-                proposal = await self._propose(checked, grants)
+                proposal = await self._propose(checked, grants, generations)
             else:
                 proposal = checked
             proposals.append(await self._answered(proposal) if isinstance(proposal, admission.Refusal) else proposal)
         return RunBatches(calls=tuple(proposals), batches=admission.batches(proposals, admitted))
 
-    async def _propose(self, checked: admission.Admitted, grants: admission.Grants) -> Proposal | admission.Refusal:
+    async def _propose(
+        self, checked: admission.Admitted, grants: admission.Grants, generations: dict[str, int]
+    ) -> Proposal | admission.Refusal:
         if not isinstance(checked.tool, WriteTool):
-            return admission.propose(checked, grants, None, "")
-        key = admission.key_of(checked, checked.tool, grants)
-        return admission.propose(checked, grants, await self.stores.ledger.read(key), key)
+            return admission.propose(checked, grants, None)
+        meanings = Meanings(registry=self.registry, read=self.stores.ledger.read, realm=grants.realm)
+        proposal = admission.propose(checked, grants, await meanings.of(checked.tool, checked.arguments, generations))
+        if isinstance(proposal, Proposal) and proposal.intent is not None:
+            generations[proposal.intent.key] = proposal.intent.generation
+        return proposal
 
     async def _answered(self, refusal: admission.Refusal) -> Proposal:
         """A proposal that already has its result: the refusal."""

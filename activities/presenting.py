@@ -58,9 +58,11 @@ def _storable(value: Any) -> Any:
             return value
 
 
-def completed_text(body: Mapping[str, Any], *, repeated: bool = False) -> str:
+def completed_text(body: Mapping[str, Any], *, repeated: bool = False, undone: bool = False) -> str:
     """A completed write, or a read."""
     shown = {"status": "completed", **body}
+    if undone:
+        shown["undone"] = "it was done, and has been undone since"
     if repeated:
         shown["repeated"] = (
             "this action had already been done; it was not executed again, and this is its stored result"
@@ -85,7 +87,9 @@ ADVICE = {
     OperationState.NOT_EXECUTED: "It did not happen and will not.",
     OperationState.REJECTED: "The service declined; nothing happened.",
     OperationState.COMPLETED: "It was done.",
+    OperationState.UNDONE: "It was done, and has been undone since.",
 }
+LEFT = "Not sent by this task. Another task has proposed the same action, and it may still be done for that one."
 
 
 def standing_text(operation: Operation | None) -> tuple[ErrorKind, str]:

@@ -24,6 +24,51 @@ class Claim:
     seconds: float
     """How long the attempt may send, from the commit on."""
     task: str
+    known: bool = False
+    """Whether the workflow has seen that this generation was opened."""
+    declaration: str = ""
+    """How the tool makes its keys, by the worker that asks."""
+    namesakes: tuple[str, ...] = ()
+    """The keys under which the same action may stand, besides this one: its tool made its keys in another way once."""
+    own_store: bool = False
+    """Whether the effect is in the ledger's own database, and so was lost, or kept, together with its rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """A time in which the ledger lacks a part of its past: it was restored from an older copy."""
+
+    number: int
+    since: float
+    """When the last row was written that the copy has: what came after it is lost."""
+    opened_at: float
+    """When workers began to use the copy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What a claim depends on besides its own operation, as it stands in the same transaction."""
+
+    epoch: Epoch | None = None
+    """The open epoch, if the ledger has lost a part of its past."""
+    target: Operation | None = None
+    """The operation that the claim's one takes back."""
+    namesakes: tuple[Operation, ...] = ()
+    """The operations under the claim's other keys."""
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A claim has to wait: the operation of this key must be settled first."""
+
+    by: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A claim can't be granted, and won't be if it waits. What the model is told."""
+
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +82,8 @@ class Report:
     task: str
     body: dict[str, Any]
     """The result, or what is known of the failure."""
+    dedupes: bool = False
+    """Whether the service gives one effect per key: then the success of two attempts is still one effect."""
 
 
 def opens(operation: Operation | None, generation: int) -> bool:
@@ -47,12 +94,13 @@ def opens(operation: Operation | None, generation: int) -> bool:
 
 
 def lost(operation: Operation | None, ask: Claim) -> bool:
-    """Whether the order is from a past that the journal doesn't know: a later permit, or a generation too far ahead.
+    """Whether the order is from a past that the journal doesn't know.
 
-    Such a journal was restored from an older copy. What isn't in it may have been sent all the same.
+    It names a later permit, a generation too far ahead, or one that its workflow has seen. Such a journal was restored
+    from an older copy. What isn't in it may have been sent all the same.
     """
     if opens(operation, ask.generation):
-        return ask.permit != 1
+        return ask.permit != 1 or ask.known
     return operation is None or (operation.state.closed and operation.generation < ask.generation)
 
 
@@ -66,13 +114,14 @@ def conflicts(operation: Operation | None, generation: int, fingerprint: str) ->
     )
 
 
-def claim(operation: Operation | None, ask: Claim, now: float) -> Entry | None:
+def claim(operation: Operation | None, ask: Claim, now: float, around: Around = Around()) -> Entry | None:
     """A permit is good once, for the current generation, and only while it is open."""
-    if lost(operation, ask):
-        return miss(operation, ask, now)
+    first = opens(operation, ask.generation)
+    if lost(operation, ask) or (first and around.epoch is not None and not ask.own_store):
+        return miss(operation, ask, now, around)
     body: dict[str, Any] = {"deadline": now + ask.seconds}
     entry = Entry(event=Event.CLAIMED, generation=ask.generation, permit=ask.permit, task=ask.task, body=body)
-    if opens(operation, ask.generation):
+    if first:
         body["subject"] = asdict(ask.subject)
         return entry
     if operation is None or conflicts(operation, ask.generation, ask.subject.fingerprint):
@@ -86,6 +135,23 @@ def claim(operation: Operation | None, ask: Claim, now: float) -> Entry | None:
     return entry
 
 
+def obstacle(operation: Operation | None, ask: Claim, around: Around) -> Blocked | Refused | None:
+    """What stands in the way of opening the operation, in another operation's journal."""
+    if lost(operation, ask) or not opens(operation, ask.generation):
+        return None
+    for other in around.namesakes:
+        if other.state is OperationState.COMPLETED:
+            return Refused("The same action was done under the key that this tool used before; propose it again.")
+        if not other.state.settled:
+            return Blocked(other.key)
+    subject, target = ask.subject, around.target
+    if not subject.undoes_key:
+        return None
+    if target is None or target.generation != subject.undoes_generation or target.state.closed:
+        return Refused("There is nothing to undo: what this action takes back is not done, or is undone already.")
+    return None if target.state is OperationState.COMPLETED else Blocked(target.key)
+
+
 def report(operation: Operation, ended: Report, _now: float) -> Entry | None:
     """An outcome is a fact: a success counts whenever it comes, a "no" speaks for its own attempt only."""
     event, body = ended.event, dict(ended.body)
@@ -94,50 +160,76 @@ def report(operation: Operation, ended: Report, _now: float) -> Entry | None:
     current = operation.generation == ended.generation
     live = current and operation.state in (OperationState.DISPATCHED, OperationState.UNKNOWN)
     live = live and operation.permit == ended.permit
-    others_out = any(attempt.permit != ended.permit for attempt in operation.out)
+    others = [attempt for attempt in operation.out if attempt.permit != ended.permit]
     match event:
         case Event.SUCCEEDED if not current:
             event = Event.ALARM
             body["alarm"] = "an attempt of a closed generation had an effect"
-        case Event.SUCCEEDED if operation.state.closed:
+        case Event.SUCCEEDED if operation.state.closed and operation.state is not OperationState.UNDONE:
             body["alarm"] = "it had been settled as not done; whatever was done instead may be a second effect"
-        case Event.SUCCEEDED if others_out:
+        case Event.SUCCEEDED if not ended.dedupes and not all(attempt.absent for attempt in others):
             body["alarm"] = "another attempt of this operation may have had an effect, too"
         case Event.DECLINED | Event.NOT_SENT if not live:
             event = Event.LATE_NO
-        case Event.DECLINED if others_out:
+        case Event.DECLINED if others:
             event = Event.DECLINED_WHILE_OTHERS_OUT
-        case Event.NOT_SENT if others_out:
+        case Event.NOT_SENT if others:
             event = Event.NOT_SENT_WHILE_OTHERS_OUT
         case Event.UNCLEAR if not live:
             return None
     return Entry(event=event, generation=ended.generation, permit=ended.permit, task=ended.task, body=body)
 
 
-def miss(operation: Operation | None, ask: Claim, _now: float) -> Entry | None:
-    """A dispatch ended without a trace. Its permit is void from here on, and it is looked up all the same."""
-    if not (opens(operation, ask.generation) or lost(operation, ask)):
+def miss(operation: Operation | None, ask: Claim, now: float, around: Around = Around()) -> Entry | None:
+    """A dispatch ended without a trace. Its permit is void from here on, and it is looked up all the same.
+
+    Where the ledger has lost a part of its past, an attempt that nobody sees any more may be out.
+    """
+    gone = lost(operation, ask)
+    if not (opens(operation, ask.generation) or gone):
         return None
-    body = {"subject": asdict(ask.subject)}
+    body: dict[str, Any] = {"subject": asdict(ask.subject)}
+    epoch = around.epoch
+    if not ask.own_store and (gone or epoch is not None):
+        since = epoch.since if epoch else 0.0
+        latest = epoch.opened_at if epoch and not gone else now
+        body["unseen"] = {"claimed_at": since, "deadline": latest + ask.seconds}
     return Entry(event=Event.MISSED, generation=ask.generation, permit=ask.permit, task=ask.task, body=body)
 
 
-def withdraw(operation: Operation | None, ask: Claim, *, others_wait: bool) -> Entry | None:
-    """A task gives up: a permit that wasn't spent is void. What was sent stays for the settlement."""
-    entry = Entry(
-        event=Event.WITHDRAWN,
-        generation=ask.generation,
-        permit=ask.permit,
-        task=ask.task,
-        body={"subject": asdict(ask.subject)},
-    )
+def withdraw(operation: Operation | None, ask: Claim, now: float, *, others_wait: bool) -> Entry | None:
+    """A task gives up: a permit that wasn't spent is void. What was sent stays for the settlement.
+
+    What another task waits for as well is left to that one.
+    """
+    if ask.known and lost(operation, ask):
+        return miss(operation, ask, now)
+    if others_wait:
+        return None
+    body = {"subject": asdict(ask.subject)}
     if opens(operation, ask.generation):
-        return entry
-    if operation is None or operation.generation != ask.generation or others_wait:
+        return Entry(event=Event.WITHDRAWN, generation=ask.generation, permit=ask.permit, task=ask.task, body=body)
+    if operation is None or operation.generation != ask.generation:
         return None
     if operation.state is OperationState.RESENDABLE:
         return Entry(event=Event.WITHDRAWN, generation=ask.generation, permit=operation.permit, task=ask.task, body={})
     return None
+
+
+def resolve(operation: Operation, event: Event, body: dict[str, Any]) -> Entry | None:
+    """A person's word counts where it was asked for."""
+    if operation.state is not OperationState.NEEDS_HUMAN:
+        return None
+    return Entry(event=event, generation=operation.generation, permit=operation.permit, body=body)
+
+
+def undone(target: Operation | None, undoing: Operation) -> Entry | None:
+    """What a completed operation takes back is undone, if it still stands."""
+    generation = undoing.subject.undoes_generation
+    if target is None or target.generation != generation or target.state is not OperationState.COMPLETED:
+        return None
+    body = {"by": undoing.key, "generation_of_by": undoing.generation}
+    return Entry(event=Event.UNDONE, generation=generation, permit=target.permit, body=body)
 
 
 def next_generation(operation: Operation | None) -> int:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from settled.activities.attempt import Person, as_answer, call_tool
+from settled.activities.attempt import Person, Terms, as_answer, call_tool
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.presenting import answered, completed_text, failure_text
@@ -68,8 +68,8 @@ class ReadActivities:
             raise InvalidCall("the task was never opened")
         tool, arguments = await recall(self.stores.transcripts, self.registry, read.head, read.slot, read.tool)
         person = Person(tenant=record.tenant, principal=record.principal)
-        deadline = steady() + read.seconds
-        return as_answer(await call_tool(tool.handler, arguments, person, key="", deadline=deadline), tool.name)
+        terms = Terms(deadline=steady() + read.seconds)
+        return as_answer(await call_tool(tool.handler, arguments, person, terms), tool.name)
 
 
 def _retry(failure: Failure) -> ApplicationError:

@@ -20,7 +20,7 @@ async def recall(
     Raises:
         InvalidCall: this worker doesn't have the tool, or the input doesn't fit it (a deploy may have changed it).
     """
-    tool = registry.tools.get(name)
+    tool = registry.named(name)
     if tool is None:
         raise InvalidCall(f"this worker has no tool {name!r}")
     calls = proposed_calls((await transcripts.node(head)).content)

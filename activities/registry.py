@@ -18,8 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import settled.activities.tools
-from settled.activities.declarations import faults_of
-from settled.activities.keys import key_declaration
+from settled.activities.declarations import faults_among, faults_of
 from settled.activities.toolkit import ReadTool, Tool, WriteTool
 from settled.workflows.contract.turn import Effect
 from settled.workflows.errors import ConfigurationError
@@ -33,20 +32,32 @@ class Registry:
 
     tools: Mapping[str, Tool]
 
+    @property
+    def writes(self) -> list[WriteTool]:
+        """Every tool that writes."""
+        return [tool for tool in self.tools.values() if isinstance(tool, WriteTool)]
+
+    @property
+    def names(self) -> set[str]:
+        """Every name under which a tool of this worker is, or was, known."""
+        return {*self.tools, *(older.tool for tool in self.writes for older in tool.supersedes if older.tool)}
+
+    def named(self, name: str) -> Tool | None:
+        """The tool of that name, or the one that had it once; None if there is neither."""
+        return self.tools.get(name) or next(
+            (tool for tool in self.writes if name in {older.tool for older in tool.supersedes}), None
+        )
+
     def write(self, name: str) -> WriteTool:
-        """The write of that name.
+        """The write of that name, or the one that had it once.
 
         Raises:
             KeyError: there is none.
         """
-        tool = self.tools[name]
+        tool = self.named(name)
         if not isinstance(tool, WriteTool):
-            raise KeyError(f"{name} is no write")
+            raise KeyError(f"{name} is no write of this worker")
         return tool
-
-    def key_declarations(self) -> dict[str, str]:
-        """What makes up the keys of each write."""
-        return {tool.name: key_declaration(tool) for tool in self.tools.values() if isinstance(tool, WriteTool)}
 
 
 def effect_of(tool: Tool) -> Effect:
@@ -91,6 +102,8 @@ def register(families: Iterable[ModuleType]) -> Registry:
                 f"tool {tool.name} ({_short(tool.source_file)}): "
                 f"the name is taken by {_short(other.source_file)}; rename one of them"
             )
+    for tool in tools.values():
+        faults += [f"tool {tool.name} ({_short(tool.source_file)}): {fault}" for fault in faults_among(tool, tools)]
     if faults:
         raise ConfigurationError("\n".join(faults))
     return Registry(tools)

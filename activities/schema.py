@@ -54,6 +54,7 @@ operations = Table(
     Column("evidence", String(20)),
     Column("opened_at", Double, nullable=False),
     Column("changed_at", Double, nullable=False),
+    Column("alarms", Integer, nullable=False, server_default="0"),
     Index(None, "state"),
 )
 
@@ -76,6 +77,33 @@ holds = Table(
     Column("resource", String(512), primary_key=True),
     Column("operation", String(64), nullable=False),
     Index(None, "operation"),
+)
+
+queue = Table(
+    "queue",
+    metadata,
+    # Claims that found a resource held, by when they first did: who came first may go first once it is free.
+    Column("resource", String(512), primary_key=True),
+    Column("operation", String(64), primary_key=True),
+    Column("task", String(255), nullable=False),
+    Column("since", Double, nullable=False),
+    Column("asked_at", Double, nullable=False),
+    Column("freed_at", Double, nullable=False),
+    Index(None, "operation"),
+    Index(None, "task"),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    # When the ledger was restored from an older copy, what it has lost since, and until when that mattered.
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("since", Double, nullable=False),
+    Column("opened_at", Double, nullable=False),
+    Column("opened_by", String(200), nullable=False),
+    Column("because", Text, nullable=False),
+    Column("closed_at", Double),
+    Column("closed_by", String(200)),
 )
 
 key_declarations = Table(

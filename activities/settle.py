@@ -14,9 +14,9 @@ from typing import Any
 from temporalio import activity
 
 from settled.activities.artifacts import JSON
-from settled.activities.attempt import Person, as_answer, call_tool
+from settled.activities.attempt import Person, Terms, as_answer, call_tool
 from settled.activities.journal import Entry, Operation
-from settled.activities.keys import remote_key
+from settled.activities.keys import remote_key, undoes_key_of
 from settled.activities.presenting import answered
 from settled.activities.registry import Registry
 from settled.activities.settling import Lookup, Move, Patience, Promise, judge, next_move, wait_after
@@ -106,8 +106,12 @@ class SettlementActivities:
     async def _look_up(self, operation: Operation, tool: WriteTool, promise: Promise, *, waiting: bool) -> Entry:
         key = remote_key(operation.key, operation.generation)
         asked_at = await self.stores.ledger.now()
-        stored = await self.stores.artifacts.get(operation.subject.arguments)
-        lookup = await _ask(operation, tool, stored, key, asked_at)
+        if not operation.subject.arguments:
+            note = "the ledger has lost its arguments"
+            lookup, stored = Lookup(answer=None, asked_at=asked_at, note=note), b"{}"
+        else:
+            stored = await self.stores.artifacts.get(operation.subject.arguments)
+            lookup = await _ask(operation, tool, stored, key, asked_at)
 
         def judged(found: Lookup) -> Entry:
             return judge(
@@ -136,11 +140,11 @@ async def _ask(operation: Operation, tool: WriteTool, stored: bytes, key: str, a
     assert callable(tool.lookup), "only a tool with a lookup is looked up"
     assert tool.arguments is not None, "the registry refuses a tool without an input model"
     person = Person(tenant=operation.subject.tenant, principal=operation.subject.principal)
-    deadline = steady() + LOOKUP_SECONDS
     try:
         # As they were sent; a deploy may have changed the model since.
         arguments = tool.arguments.model_validate_json(stored, strict=True)
-        answer: Any = await call_tool(tool.lookup, arguments, person, key=key, deadline=deadline)
+        terms = Terms(key=key, undoes_key=undoes_key_of(operation.subject), deadline=steady() + LOOKUP_SECONDS)
+        answer: Any = await call_tool(tool.lookup, arguments, person, terms)
     except asyncio.CancelledError:
         raise
     # A service that can't be asked may fail in any way, SystemExit included; the settlement asks again.

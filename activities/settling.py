@@ -13,7 +13,7 @@ from typing import Any
 
 from settled.activities.canonical import canonical
 from settled.activities.journal import Entry, Operation
-from settled.activities.toolkit import Absent, Found, InFlux, LookupAnswer, Several, WriteTool
+from settled.activities.toolkit import Absent, Found, InFlux, LookupAnswer, Scope, Several, WriteTool
 from settled.workflows.contract.operation import OperationState
 from settled.workflows.states import Event
 
@@ -30,6 +30,8 @@ class Promise:
     """The time budget of one attempt."""
     can_look_up: bool
     """Whether there is a lookup."""
+    unique: tuple[str, ...] = ()
+    """The arguments of which the service has one record each at the most: the key fields of a business scope."""
 
     @classmethod
     def of(cls, tool: WriteTool) -> Promise:
@@ -40,6 +42,7 @@ class Promise:
             lands_within=lands_within.total_seconds() if lands_within is not None else None,  # type: ignore[union-attr]
             seconds=tool.seconds,
             can_look_up=tool.lookup is not None,
+            unique=tool.key if tool.scope is Scope.BUSINESS and isinstance(tool.key, tuple) else (),
         )
 
 
@@ -135,7 +138,7 @@ def judge(
     spent = lookup.asked_at - operation.opened_at > patience.total
     match lookup.answer:
         case Found() as found:
-            return _found(operation, found, remote_key, arguments)
+            return _found(operation, promise, found, remote_key, arguments)
         case Several(records):
             return _entry(operation, Event.HANDED_TO_PERSON, note="the lookup found several records", records=records)
         case Absent():
@@ -150,16 +153,31 @@ def judge(
 
 def names_our_request(found: Found, remote_key: str, arguments: Mapping[str, Any]) -> bool:
     """Whether the record carries our key and shows our request."""
-    # In canonical form: a service may write the same text, number or time in another way.
-    same = found.request is None or all(
-        name in arguments and canonical(arguments[name]) == canonical(value) for name, value in found.request.items()
-    )
-    return found.key == remote_key and same
+    return found.key == remote_key and (found.request is None or _same(found.request, arguments))
 
 
-def _found(operation: Operation, found: Found, remote_key: str, arguments: Mapping[str, Any]) -> Entry:
+def _same(request: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
+    """Whether they agree, in canonical form: a service may write the same text, number or time in another way."""
+    return all(name in arguments and canonical(arguments[name]) == canonical(value) for name, value in request.items())
+
+
+def _is_the_only_one(operation: Operation, promise: Promise, found: Found, arguments: Mapping[str, Any]) -> bool:
+    """Whether a record without a key can only be ours, by the business scope's unique fields.
+
+    Not in a later generation: the record may be the earlier one's.
+    """
+    if found.key is not None or found.request is None or operation.generation > 1 or not promise.unique:
+        return False
+    return set(promise.unique) <= found.request.keys() and _same(found.request, arguments)
+
+
+def _found(
+    operation: Operation, promise: Promise, found: Found, remote_key: str, arguments: Mapping[str, Any]
+) -> Entry:
     if names_our_request(found, remote_key, arguments):
         return _entry(operation, Event.FOUND, note="the lookup found it")
+    if _is_the_only_one(operation, promise, found, arguments):
+        return _entry(operation, Event.FOUND, note="the lookup found it, by the fields of which there is only one")
     what = "doesn't carry our key" if found.key != remote_key else "shows another request under our key"
     return _entry(
         operation,
@@ -178,23 +196,23 @@ def _absent(operation: Operation, promise: Promise, asked_at: float, *, waiting:
     if proven and not wanted:
         return _entry(operation, Event.ABSENT_FINAL, note="absent, and nothing can land any more")
     if proven:
-        return _resend(operation, None)
+        return _resend(operation, None, proven=True)
     if wanted and operation.attempts and promise.dedupes is not None:
         # What is sent last must also land while the service still knows the key.
         until = operation.attempts[0].claimed_at + promise.dedupes - (promise.lands_within or 0.0)
         if asked_at + promise.seconds <= until:
-            return _resend(operation, until)
+            return _resend(operation, until, proven=False)
     if spent and final is None:
         return _entry(operation, Event.HANDED_TO_PERSON, note="absent, but nobody knows whether it can still land")
     return _entry(operation, Event.ABSENT_SO_FAR, note="absent so far, but an attempt may still land")
 
 
-def _resend(operation: Operation, until: float | None) -> Entry:
+def _resend(operation: Operation, until: float | None, *, proven: bool) -> Entry:
     return Entry(
         event=Event.ABSENT_RESEND,
         generation=operation.generation,
         permit=operation.permit + 1,
-        body={"note": "absent, and a resend is safe", "until": until},
+        body={"note": "absent, and a resend is safe", "until": until, "proven": proven},
     )
 
 

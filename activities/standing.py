@@ -15,6 +15,7 @@ from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.contract.operation import Evidence, OperationState, Order, Standing
 
 RECHECK_SECONDS = 60.0
+NOT_SHOWN = "this action was done in another principal's name; it was not executed again, and its result is not shown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +33,17 @@ class Stands:
     """What the model is told, unless it is shown the stored result."""
     repeated: bool = False
     """Whether the stored result is that of an earlier call."""
+    undone: bool = False
+    """Whether what was done has been undone since."""
 
     def text(self, stored: Mapping[str, Any]) -> str:
         """What the model is told."""
-        return self.shown or completed_text(stored, repeated=self.repeated)
+        return self.shown or completed_text(stored, repeated=self.repeated, undone=self.undone)
 
 
-def stand(operation: Operation | None, order: Order, *, refused: str = "", repeated: bool = False) -> Stands:
+def stand(
+    operation: Operation | None, order: Order, *, refused: str = "", repeated: bool = False, seen: bool = True
+) -> Stands:
     """How the operation stands towards the order.
 
     Args:
@@ -46,6 +51,7 @@ def stand(operation: Operation | None, order: Order, *, refused: str = "", repea
         order: what the workflow wants.
         refused: why this worker can't send, where it can't; what was sent before is still told truthfully.
         repeated: whether the order's claim was refused, so that a completed operation was done by somebody else.
+        seen: whether the principal may see what another one's equal action came to.
     """
     permit, intent = order.permit, order.intent
     if operation is None or protocol.opens(operation, intent.generation):
@@ -54,12 +60,15 @@ def stand(operation: Operation | None, order: Order, *, refused: str = "", repea
     if operation.generation > intent.generation or (operation.state.closed and other_request):
         return _not_executed(permit, refused or "This proposal was closed without an effect; propose it again.")
     if other_request:
-        return _not_executed(permit, conflict_text(operation))
+        return _not_executed(permit, conflict_text(operation, seen=seen))
     match operation.state:
-        case OperationState.COMPLETED:
-            return Stands(standing=Standing.SETTLED, permit=permit, repeated=repeated)
+        case OperationState.COMPLETED | OperationState.UNDONE:
+            shown = "" if seen else completed_text({"data": None, "note": NOT_SHOWN}, undone=operation.undone)
+            return Stands(
+                standing=Standing.SETTLED, permit=permit, repeated=repeated, undone=operation.undone, shown=shown
+            )
         case OperationState.REJECTED | OperationState.NOT_EXECUTED:
-            return _closed(operation, permit, refused)
+            return _closed(operation, permit, refused, seen=seen)
         case OperationState.RESENDABLE if not refused:
             return Stands(standing=Standing.SEND, permit=operation.permit, after=pause_before(operation))
         case OperationState.NEEDS_HUMAN:
@@ -80,10 +89,12 @@ def _not_executed(permit: int, text: str) -> Stands:
     return Stands(standing=Standing.SETTLED, permit=permit, error=failure.kind, shown=shown)
 
 
-def _closed(operation: Operation, permit: int, refused: str) -> Stands:
+def _closed(operation: Operation, permit: int, refused: str, *, seen: bool) -> Stands:
     """Declined or not executed: the service's own words where it has said some."""
+    if operation.evidence is Evidence.PERSON and seen:
+        return _not_executed(permit, f"A person has found that it did not happen: {_words_of_a_person(operation)}")
     failure = failure_in(operation)
-    if failure is not None:
+    if failure is not None and seen:
         shown = failure_text(failure, status=operation.state)
         return Stands(standing=Standing.SETTLED, permit=permit, error=failure.kind, shown=shown)
     if refused:
@@ -94,9 +105,14 @@ def _closed(operation: Operation, permit: int, refused: str) -> Stands:
     return Stands(standing=Standing.SETTLED, permit=permit, error=kind, shown=shown)
 
 
+def _words_of_a_person(operation: Operation) -> str:
+    said = operation.result or {}
+    return f"{said.get('because', '')} ({said.get('who', '')})"
+
+
 def failure_in(operation: Operation) -> Failure | None:
-    """The failure that the journal's settling row holds."""
-    stored = (operation.result or {}).get("failure")
+    """The failure that the journal's settling row holds; where that was a lookup, what an attempt was told before."""
+    stored = (operation.result or {}).get("failure") or operation.declined
     if not stored:
         return None
     return Failure(

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from settled.activities import schema
 from settled.activities.artifacts import Artifacts
 from settled.activities.database import Database
+from settled.activities.keys import Realm
 from settled.activities.ledger import Ledger
 from settled.activities.transcript import Transcripts
 from settled.workflows.contract.task import Criterion
@@ -34,6 +35,10 @@ class TaskRecord:
     """The task whose id stands for the scope `task` in operation keys."""
     tools: tuple[str, ...]
     acceptance: tuple[Criterion, ...]
+
+    def realm(self, namespace: str) -> Realm:
+        """Where the keys of this task's operations are made."""
+        return Realm(namespace=namespace, tenant=self.tenant, root_task=self.root_task)
 
 
 class Tasks:

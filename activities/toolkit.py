@@ -265,8 +265,8 @@ def transaction(
     """Make a tool of a function that writes to the ledger's own database, and to nothing else.
 
     It is given `call.connection`. What it writes there is committed together with the mark that it was done, or not at
-    all: its outcome is never unknown, and needs no lookup. It must neither commit nor roll back, nor send anything: that
-    could not be taken back. The database's writers wait for it, so it must be quick.
+    all: its outcome is never unknown, and needs no lookup. It must neither commit nor roll back, nor send anything:
+    that could not be taken back. The database's writers wait for it, so it must be quick.
 
     Args:
         key, scope, resources, undoes, supersedes, shown_to: as for `write`.

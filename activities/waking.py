@@ -27,8 +27,8 @@ WORTH_WAKING = frozenset(
 """The states in which a waiting task has something to do."""
 
 
-async def start_settlement(client: Client, key: str, task_queue: str) -> None:
-    """See to it that a settlement of this operation runs, and looks now.
+async def start_settlement(client: Client, key: str, task_queue: str, *, look: bool = True) -> None:
+    """See to it that a settlement of this operation runs, and looks now unless it is not to be hurried.
 
     The signal goes with the start: a settlement that is about to close would miss it otherwise.
     """
@@ -39,7 +39,7 @@ async def start_settlement(client: Client, key: str, task_queue: str) -> None:
         task_queue=task_queue,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-        start_signal=SETTLEMENT_LOOK,
+        start_signal=SETTLEMENT_LOOK if look else None,
         static_summary=f"finds out what became of operation {key[:12]}",
     )
 
@@ -48,6 +48,10 @@ async def wake_waiters(client: Client, ledger: Ledger, operation: Operation) -> 
     """Tell each waiting task that the operation is worth asking about, once for each change."""
     if operation.state not in WORTH_WAKING:
         return
+    if operation.state.settled:
+        for task in await ledger.first_in_line(operation):
+            if not await _signal(client, task):
+                await ledger.forget_task(task)
     for waiter in await ledger.waiters(operation.key):
         if waiter.woken_seq >= operation.seq or not _concerns(waiter, operation):
             continue

@@ -2,52 +2,54 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
+
 from temporalio.client import Client
 
 from settled.activities import protocol
-from settled.activities.journal import Operation, Subject
-from settled.activities.stores import Stores, TaskRecord
+from settled.activities.journal import Operation
+from settled.activities.preparing import prepare, subject_of
+from settled.activities.registry import Registry
+from settled.activities.stores import Stores
 from settled.activities.waking import somebody_waits
-from settled.workflows.contract.operation import Intent
-
-MOST_SHOWN = 500
-
-
-def subject_of(intent: Intent, tool: str, record: TaskRecord, arguments: str = "", shown: bytes = b"") -> Subject:
-    """What an operation's generation is about, from the intent that opens it.
-
-    Args:
-        intent: the intent.
-        tool: who acts.
-        record: of the task whose intent it is.
-        arguments: the artifact with the arguments; none where it is opened only to be closed.
-        shown: the arguments as JSON.
-    """
-    return Subject(
-        tool=tool,
-        tenant=record.tenant,
-        principal=record.principal,
-        fingerprint=intent.fingerprint,
-        arguments=arguments,
-        resources=intent.resources,
-        shown=shown.decode()[:MOST_SHOWN],
-    )
+from settled.workflows.contract.operation import Order
+from settled.workflows.errors import InvalidCall
 
 
-async def withdraw(stores: Stores, client: Client, intent: Intent, tool: str, task: str) -> Operation | None:
-    """Void the intent's open permit, unless another task waits for the same operation. Returns how it stands now."""
+@dataclass(frozen=True, kw_only=True)
+class Withdrawn:
+    """What became of an operation that a task gave up."""
+
+    operation: Operation | None
+    """As it stands now."""
+    left: bool = False
+    """Whether it is left to another task that wants the same, and may still be sent for that one."""
+
+
+async def withdraw(stores: Stores, registry: Registry, client: Client, order: Order, task: str) -> Withdrawn:
+    """Void the order's permit, unless another task waits for the same operation. What the ledger lost is unknown."""
+    key = order.intent.key
     record = await stores.tasks.get(task)
     if record is None:
-        return await stores.ledger.read(intent.key)
-    others_wait = await somebody_waits(client, stores.ledger, intent.key, besides=task)
+        return Withdrawn(operation=await stores.ledger.read(key))
+    if order.known:
+        with suppress(InvalidCall):
+            await stores.ledger.miss(key, (await prepare(stores, registry, order, task)).claim)
+    others_wait = await somebody_waits(client, stores.ledger, key, besides=task)
     ask = protocol.Claim(
-        subject=subject_of(intent, tool, record),
-        generation=intent.generation,
-        permit=1,
-        seconds=0.0,
+        # Without the arguments: what is opened here is only closed.
+        subject=subject_of(order.intent, order.tool, record),
+        generation=order.intent.generation,
+        permit=order.permit,
+        seconds=order.seconds,
         task=task,
+        known=order.known,
     )
     amended = await stores.ledger.amend(
-        intent.key, lambda operation, _now: protocol.withdraw(operation, ask, others_wait=others_wait)
+        key, lambda operation, now: protocol.withdraw(operation, ask, now, others_wait=others_wait)
     )
-    return amended.operation
+    left = others_wait and protocol.opens(amended.operation, order.intent.generation)
+    if left:
+        await stores.ledger.leave(key, task)
+    return Withdrawn(operation=amended.operation, left=left)

@@ -20,7 +20,7 @@ from settled.workflows.contract.operation import OperationState
 from settled.workflows.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from settled.activities.ledger import Listed
+    from settled.activities.ledger_lists import Listed
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -122,10 +122,11 @@ async def _list_operations(url: str, states: list[OperationState], limit: int, *
 
     from settled.activities.database import Database
     from settled.activities.ledger import Ledger
+    from settled.activities.ledger_lists import Wanted
 
     database = Database(url)
     try:
-        listed = await Ledger(database).listed(states, limit)
+        listed = await Ledger(database).listed(Wanted(states=tuple(states)), limit)
     except DBAPIError as error:
         raise ConfigurationError(f"SETTLED_DATABASE_URL: holds no ledger of ours: {error.orig}") from error
     finally:

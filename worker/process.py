@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 from aiohttp import web
@@ -19,6 +19,7 @@ from temporalio.worker import Worker
 
 from settled.activities.agents import load_profiles
 from settled.activities.registry import discover
+from settled.activities.sweeping import Sweep
 from settled.worker.settings import Settings, unknown_variables
 from settled.worker.wiring import make_worker, parts
 from settled.workflows.converter import data_converter
@@ -96,7 +97,8 @@ async def run_worker(settings: Settings) -> None:
         # The SDK takes seconds to import: begin now, in a thread, so that the first request doesn't wait for it.
         warming = asyncio.create_task(made_of.provider.warm_up())
         worker = make_worker(client, made_of)
-        async with health(settings, client, worker):
+        sweep = Sweep(client, made_of.stores, registry, settings.task_queue)
+        async with health(settings, client, worker), sweeping(sweep, settings.sweep_seconds):
             log.info("serving task queue %s with agents %s", settings.task_queue, ", ".join(sorted(profiles)))
             await _serve(worker, stop)
         await warming
@@ -112,6 +114,29 @@ async def _serve(worker: Worker, stop: asyncio.Event) -> None:
         log.info("draining: running activities may end")
         await worker.shutdown()
     await running
+
+
+@asynccontextmanager
+async def sweeping(sweep: Sweep, seconds: float) -> AsyncIterator[None]:
+    """Sweep again and again, as long as the context lasts. What fails now may succeed the next time."""
+
+    async def sweep_on() -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await sweep.step(seconds)
+            # The store or Temporal is away, most likely; that must not end the worker.
+            except Exception as error:
+                log.warning("the sweep failed, and goes on: %r", error)
+
+    running = asyncio.create_task(sweep_on()) if seconds else None
+    try:
+        yield
+    finally:
+        if running is not None:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
 
 
 @asynccontextmanager

@@ -74,6 +74,8 @@ class Settings(BaseSettings):
     """Between the first lookup of an unknown outcome and the second; doubles with each."""
     lookup_most_seconds: Seconds = 300.0
     """Between two lookups at the most."""
+    sweep_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+    """How often the worker starts settlements that are missing; 0: never."""
     patience_seconds: Seconds = 86_400.0
     """How long an outcome may stay unknown before a person is asked."""
 

@@ -14,13 +14,16 @@ from temporalio.worker import Interceptor, Worker
 from settled.activities.agents import AgentProfile
 from settled.activities.closing import ClosingActivities
 from settled.activities.database import Database
+from settled.activities.declared_keys import DeclaredKeys
 from settled.activities.dispatch import WriteActivities
+from settled.activities.keys import key_forms, superseded_by
 from settled.activities.migrating import migrate
 from settled.activities.model import ModelActivities
 from settled.activities.model_provider import Provider
 from settled.activities.opening import OpeningActivities
 from settled.activities.reads import ReadActivities
 from settled.activities.registry import Registry
+from settled.activities.resolving import ResolvingActivities
 from settled.activities.settle import SettlementActivities
 from settled.activities.stores import Stores
 from settled.worker.settings import Settings
@@ -56,6 +59,7 @@ class Parts:
         reads = ReadActivities(self.stores, self.registry)
         closing = ClosingActivities(self.stores, self.registry)
         settlement = SettlementActivities(self.stores, self.registry, self.settings.patience)
+        resolving = ResolvingActivities(self.stores)
         return [
             opening.open_task,
             model.request_model,
@@ -65,6 +69,7 @@ class Parts:
             closing.review,
             closing.close_task,
             settlement.settle,
+            resolving.resolve,
         ]
 
 
@@ -89,23 +94,28 @@ async def parts(settings: Settings, registry: Registry, profiles: Mapping[str, A
 
 
 async def check_keys(stores: Stores, registry: Registry) -> None:
-    """See that no tool makes its keys in another way than when its operations were made.
+    """See that no tool makes its keys in another way than when its operations were made, unless it knows of both.
 
     Raises:
         ConfigurationError: one does: what was done under the old keys would be forgotten.
     """
-    declarations = registry.key_declarations()
-    await stores.ledger.declare_keys(declarations)
-    standing = await stores.ledger.declared_keys()
-    changed = [tool for tool, text in declarations.items() if standing[tool] != text]
-    if changed:
-        raise ConfigurationError(
-            "\n".join(
-                f"tool {tool}: its key or scope has changed, so that what was done under the old keys would be done "
-                f"again; give the changed tool a new name. The ledger has {standing[tool]}"
-                for tool in changed
+    declared = DeclaredKeys(stores.database)
+    forms = {tool.name: key_forms(tool) for tool in registry.writes}
+    await declared.note({name: newest.declaration for name, (newest, *_) in forms.items()})
+    standing, faults = await declared.all(), []
+    for name, (newest, *older) in forms.items():
+        if standing[name] not in {form.declaration for form in (newest, *older)}:
+            faults.append(
+                f"tool {name}: its key or scope has changed, so that what was done under the old keys would be done "
+                f"again; say what it was with supersedes=(Supersedes(…),). The ledger has {standing[name]}"
             )
-        )
+    if faults:
+        raise ConfigurationError("\n".join(faults))
+    for name, (newest, *older) in forms.items():
+        for form in older:
+            # A worker that still makes the keys in the old way, perhaps under an old name, must not send any more.
+            now = newest.declaration if form.tool == name else superseded_by(name)
+            await declared.replace(form.tool, form.declaration, now)
 
 
 def default_agent(settings: Settings, profiles: Mapping[str, AgentProfile]) -> str:

@@ -148,6 +148,7 @@ class AgentTask:
         seen, asked = self.wakes, 0
         # A write that waits for a resource was not sent: after a continue-as-new it is simply dispatched again.
         handed_over = call.slot in self.current.pending.handed_over
+        order = order.model_copy(update={"known": handed_over})
         outcome = await (asks.reconcile if handed_over else asks.dispatch)(order)
         while outcome.standing is not Standing.SETTLED:
             self.state = loop.with_ledger(self.current, outcome.ledger)
@@ -157,7 +158,9 @@ class AgentTask:
             if not await self.wait(outcome, seen, asked):
                 return None
             seen, asked = self.wakes, asked + 1
-            order = order.model_copy(update={"permit": outcome.permit})
+            # An outcome without the ledger's answer says nothing of what the ledger has.
+            known = order.known or (outcome.ledger is not None and outcome.standing is not Standing.SEND)
+            order = order.model_copy(update={"permit": outcome.permit, "known": known})
             outcome = await (asks.dispatch if outcome.standing is Standing.SEND else asks.reconcile)(order)
         self.waiting.pop(call.slot, None)
         self.state = loop.with_ledger(self.current, outcome.ledger)
@@ -172,7 +175,7 @@ class AgentTask:
             return True
         self.show(Status.WAITING)
         most = min(outcome.after, self.current.opened.conduct.recheck_seconds)
-        after = min(loop.recheck_after(most, asked).total_seconds(), left)
+        after = min(loop.recheck_after(most, asked, blocked=outcome.blocked_by is not None).total_seconds(), left)
         with suppress(asyncio.TimeoutError):
             await workflow.wait_condition(lambda: self.wakes > seen or self.must_stop(), timeout=after)
         return not self.must_stop()

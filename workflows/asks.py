@@ -14,7 +14,15 @@ from temporalio.exceptions import ActivityError
 from settled.workflows.contract import names
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.loop import Ending
-from settled.workflows.contract.operation import LedgerView, Order, Outcome, Question, SettlementStep
+from settled.workflows.contract.operation import (
+    LedgerView,
+    Order,
+    Outcome,
+    Question,
+    Resolve,
+    ResolveAnswer,
+    SettlementStep,
+)
 from settled.workflows.contract.result import TaskResult
 from settled.workflows.contract.task import Conduct, Opened
 from settled.workflows.contract.turn import Ask, Proposal, Read, Turn
@@ -142,6 +150,19 @@ async def close_task(ending: Ending) -> TaskResult:
         retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=30)),
     )
     return result
+
+
+async def resolve(asked: Resolve) -> ResolveAnswer:
+    """Take a person's word."""
+    answer: ResolveAnswer = await workflow.execute_activity(
+        names.RESOLVE,
+        asked,
+        result_type=ResolveAnswer,
+        summary=f"{asked.resolution.outcome}, says {asked.resolution.who}"[:200],
+        start_to_close_timeout=STORE_TIMEOUT,
+        retry_policy=STORE_RETRIES,
+    )
+    return answer
 
 
 async def settle(question: Question) -> SettlementStep:

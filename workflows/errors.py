@@ -3,7 +3,9 @@
     SettledError
     ├── ProtocolError            a rule of the operation protocol would be broken; nothing was changed
     │   ├── IllegalTransition      the state table has no such arrow
-    │   └── JournalConflict        somebody else wrote the journal's next row first: read again
+    │   ├── JournalConflict        somebody else wrote the journal's next row first: read again
+    │   ├── OutdatedWorker         a newer release makes this tool's keys in another way: leave it to its workers
+    │   └── TaskLost               the ledger doesn't know the task: it was restored from an older copy
     ├── TranscriptError          the transcript would not be valid; nothing was sent
     ├── ConfigurationError       the worker can't start like this: names the setting or the tool, and the mend
     └── ToolError                what is said about a call that was given to a tool
@@ -35,6 +37,14 @@ class IllegalTransition(ProtocolError):
 
 class JournalConflict(ProtocolError):
     """Another writer appended the journal's next row first."""
+
+
+class OutdatedWorker(ProtocolError):
+    """A newer release makes the tool's keys in another way: its workers have to send this."""
+
+
+class TaskLost(ProtocolError):
+    """The ledger doesn't know the task, which is open all the same: it was restored from an older copy."""
 
 
 class TranscriptError(SettledError):

@@ -13,6 +13,7 @@ from settled.workflows.contract.task import Limits, OnNeedsHuman, Opened
 from settled.workflows.contract.turn import Ask, End, Resend, RunBatches, Turn
 
 MOST_RECHECK_SECONDS = 3600.0
+MOST_BLOCKED_SECONDS = 300.0
 MOST_DETAIL = 1_000
 """Characters of an explanation that stand in history."""
 EVENTS_OF_A_WAIT = 20
@@ -161,14 +162,16 @@ def seconds_left(state: LoopState, now: float) -> float:
     return state.opened_at + _limits(state).wall_seconds - now
 
 
-def recheck_after(seconds: float, asked: int) -> timedelta:
+def recheck_after(seconds: float, asked: int, *, blocked: bool = False) -> timedelta:
     """How long to wait before asking again: longer each time, up to an hour.
 
     Args:
         seconds: the first wait.
         asked: how many times it was asked already.
+        blocked: whether it waits for a resource: who asks too seldom loses its place in the queue.
     """
-    return timedelta(seconds=min(MOST_RECHECK_SECONDS, seconds * 2 ** min(asked, 20)))
+    most = MOST_BLOCKED_SECONDS if blocked else MOST_RECHECK_SECONDS
+    return timedelta(seconds=min(most, seconds * 2 ** min(asked, 20)))
 
 
 def _limits(state: LoopState) -> Limits:

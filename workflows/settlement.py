@@ -18,14 +18,23 @@ with workflow.unsafe.imports_passed_through():
     import settled.workflows.asks as asks  # noqa: PLR0402  # see there
     import settled.workflows.reporting as reporting  # noqa: PLR0402  # see there
     from settled.workflows.contract import names
-    from settled.workflows.contract.operation import Question, SettlementStep
+    from settled.workflows.contract.operation import (
+        OperationView,
+        Question,
+        Resolution,
+        Resolve,
+        Resolved,
+        SettlementStep,
+    )
 
 
 @workflow.defn(name=names.SETTLEMENT)
 class Settlement:
     """Settles one operation."""
 
-    def __init__(self) -> None:
+    @workflow.init
+    def __init__(self, *inputs: Any) -> None:
+        self.inputs = inputs
         self.looks = 0
         self.last: SettlementStep | None = None
 
@@ -41,9 +50,10 @@ class Settlement:
             seen = self.looks
             self.last = step = await asks.settle(question)
             workflow.set_current_details(reporting.settlement_details(step))
-            if step.settled and self.looks == seen:
+            quiet = workflow.all_handlers_finished()
+            if step.settled and self.looks == seen and quiet:
                 return step
-            if workflow.info().is_continue_as_new_suggested():
+            if workflow.info().is_continue_as_new_suggested() and quiet:
                 workflow.continue_as_new(question)
             # Never at once: a step that changes nothing must not spin.
             await self.pause(seen, max(step.after, 0.01))
@@ -57,6 +67,29 @@ class Settlement:
     def look(self) -> None:
         """Take the next step now."""
         self.looks += 1
+
+    @workflow.update(
+        name=names.SETTLEMENT_RESOLVE,
+        description='A person says what became of it: {"outcome": "completed" or "not_executed", "because", "who"}.',
+    )
+    async def resolve(self, *words: Any) -> OperationView | None:
+        """Take a person's word on an operation that needs one; who, when and why stands in its journal.
+
+        Raises:
+            ApplicationError: the word changes nothing, and why.
+        """
+        update = workflow.current_update_info()
+        assert update is not None, "this is one"
+        asked_for = Resolve(key=asked(self.inputs).key, resolution=resolution(words), update=update.id)
+        answer = await asks.resolve(asked_for)
+        self.looks += 1
+        if answer.refused:
+            raise ApplicationError(answer.refused, type=names.NOT_RESOLVED, non_retryable=True)
+        return answer.view
+
+    @resolve.validator
+    def _must_be_a_word(self, *words: Any) -> None:
+        resolution(words)
 
     @workflow.query(name="status", description="What the last step found, and what is waited for.")
     def status(self) -> SettlementStep | None:
@@ -75,3 +108,20 @@ def asked(inputs: tuple[Any, ...]) -> Question:
     except ValidationError:
         message = 'input: expected one, {"key": …} with an operation key; settlements are started by the executor'
         raise ApplicationError(message, type=names.INVALID_TASK, non_retryable=True) from None
+
+
+def resolution(words: tuple[Any, ...]) -> Resolution:
+    """A person's word.
+
+    Raises:
+        ApplicationError: it is none; the text has a line for each fault.
+    """
+    try:
+        given = Resolution.model_validate(words[0] if len(words) == 1 else None)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc'])) or 'input'}: {fault['msg']}" for fault in error.errors()]
+        raise ApplicationError("; ".join(faults), type=names.NOT_RESOLVED, non_retryable=True) from None
+    if not given.outcome.known:
+        message = f"outcome: must be {' or '.join(Resolved)}, not {given.outcome!r}"
+        raise ApplicationError(message, type=names.NOT_RESOLVED, non_retryable=True)
+    return given

@@ -9,11 +9,13 @@
                UNKNOWN ─ABSENT_RESEND▶ RESENDABLE ─CLAIMED▶ DISPATCHED
     no lookup  UNKNOWN ─NOTHING_OUT▶ NOT_EXECUTED
     give up    NONE ─WITHDRAWN▶ NOT_EXECUTED   NONE ─MISSED▶ UNKNOWN   RESENDABLE ─WITHDRAWN▶ UNKNOWN
-    people     UNKNOWN ─HANDED_TO_PERSON▶ NEEDS_HUMAN
+    people     UNKNOWN ─HANDED_TO_PERSON▶ NEEDS_HUMAN ─RESOLVED_COMPLETED▶ COMPLETED
+                                           NEEDS_HUMAN ─RESOLVED_NOT_EXECUTED▶ NOT_EXECUTED
+    undo       COMPLETED ─UNDONE▶ UNDONE
 
-Outcomes are facts: from the first claim on, SUCCEEDED is taken in any state and makes it COMPLETED, and LATE_NO changes
-nothing. An event that has no entry raises `IllegalTransition` and changes nothing. Each generation of an operation
-walks through the table on its own.
+Outcomes are facts: from the first claim on, SUCCEEDED is taken in any state and makes it COMPLETED (what was undone
+stays undone), and LATE_NO changes nothing. An event that has no entry raises `IllegalTransition` and changes nothing.
+Each generation of an operation walks through the table on its own.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from settled.workflows.errors import IllegalTransition
 NONE, DISPATCHED, COMPLETED = OperationState.NONE, OperationState.DISPATCHED, OperationState.COMPLETED
 REJECTED, UNKNOWN, RESENDABLE = OperationState.REJECTED, OperationState.UNKNOWN, OperationState.RESENDABLE
 NEEDS_HUMAN, NOT_EXECUTED = OperationState.NEEDS_HUMAN, OperationState.NOT_EXECUTED
+UNDONE = OperationState.UNDONE
 
 
 class Event(OpenEnum):
@@ -68,6 +71,12 @@ class Event(OpenEnum):
     """The tool has no lookup, but every attempt was answered "no"."""
     HANDED_TO_PERSON = "handed_to_person"
     """No lookup, several records, another request, or patience spent: only a person can say."""
+    RESOLVED_COMPLETED = "resolved_completed"
+    """A person said that it was done."""
+    RESOLVED_NOT_EXECUTED = "resolved_not_executed"
+    """A person said that it was not done."""
+    UNDONE = "undone"
+    """Another operation, now completed, has taken it back."""
     ALARM = "alarm"
     """A fact contradicts what was settled: there may be two effects."""
 
@@ -113,6 +122,8 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.WITHDRAWN: UNKNOWN,
     },
     NEEDS_HUMAN: {
+        Event.RESOLVED_COMPLETED: COMPLETED,
+        Event.RESOLVED_NOT_EXECUTED: NOT_EXECUTED,
         Event.SUCCEEDED: COMPLETED,
         Event.LATE_NO: NEEDS_HUMAN,
         Event.UNCLEAR: NEEDS_HUMAN,
@@ -122,6 +133,7 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.LATE_NO: COMPLETED,
         Event.UNCLEAR: COMPLETED,
         Event.ALARM: COMPLETED,
+        Event.UNDONE: UNDONE,
     },
     REJECTED: {
         Event.SUCCEEDED: COMPLETED,
@@ -134,6 +146,12 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.LATE_NO: NOT_EXECUTED,
         Event.UNCLEAR: NOT_EXECUTED,
         Event.ALARM: NOT_EXECUTED,
+    },
+    UNDONE: {
+        Event.SUCCEEDED: UNDONE,
+        Event.LATE_NO: UNDONE,
+        Event.UNCLEAR: UNDONE,
+        Event.ALARM: UNDONE,
     },
 }
 
@@ -155,6 +173,9 @@ EVIDENCE: dict[Event, Evidence] = {
     Event.IN_FLUX: Evidence.LOOKUP,
     Event.LOOKUP_FAILED: Evidence.LOOKUP,
     Event.NOTHING_OUT: Evidence.ANSWER,
+    Event.RESOLVED_COMPLETED: Evidence.PERSON,
+    Event.RESOLVED_NOT_EXECUTED: Evidence.PERSON,
+    Event.UNDONE: Evidence.UNDO,
 }
 """What a change of state by this event rests on."""
 

@@ -16,14 +16,14 @@ from settled.activities.admission import (
     admit,
     batches,
     conflict_text,
-    key_of,
     propose,
     resources_of,
     validate,
 )
 from settled.activities.calls import ProposedCall
+from settled.activities.intents import Meant
 from settled.activities.journal import Operation, Subject
-from settled.activities.keys import fingerprint
+from settled.activities.keys import Realm, fingerprint, key_forms, operation_key
 from settled.activities.toolkit import Answer, Arguments, Call, Scope, Tool, WriteTool, read, write
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.operation import Intent, OperationState
@@ -93,10 +93,8 @@ LAX = read()(lax_read)
 def grants(*tools: Tool, tenant: str = "acme") -> Grants:
     return Grants(
         tools={tool.name: tool for tool in tools or (LOOK, PAY, UPLOAD, LAX)},
-        namespace="default",
-        tenant=tenant,
         principal="anna",
-        root_task="order-1001",
+        realm=Realm(namespace="default", tenant=tenant, root_task="order-1001"),
     )
 
 
@@ -105,6 +103,11 @@ GRANTS = grants()
 
 def asked(name: Any, given: Any, slot: int = 0) -> ProposedCall:
     return ProposedCall(slot=slot, block=slot, call_id=f"toolu_{slot}", name=name, input=given)
+
+
+def meant(checked: Admitted, tool: WriteTool, granted: Grants = GRANTS) -> Meant:
+    """What the call means where the ledger is empty."""
+    return Meant(key=operation_key(key_forms(tool)[0], checked.arguments, granted.realm), operation=None)
 
 
 def refusal(name: Any, given: Any, granted: Grants = GRANTS) -> Refusal:
@@ -145,7 +148,7 @@ def test_r35_a_tool_that_the_task_was_not_given_is_unknown_to_it() -> None:
 
 
 def test_r23_a_task_without_tools_is_told_so() -> None:
-    no_tools = Grants(tools={}, namespace="default", tenant="acme", principal="anna", root_task="t")
+    no_tools = Grants(tools={}, principal="anna", realm=GRANTS.realm)
     assert refusal("pay", {}, no_tools).text == "There is no tool 'pay'. The tools of this task: none."
 
 
@@ -243,7 +246,7 @@ def test_b26_a_write_whose_request_cannot_be_told_apart_is_refused(name: str, gi
 
 def test_b26_a_monstrous_number_is_an_argument_like_any_other() -> None:
     checked = admitted("pay", {"order": "1", "amount": "1E+999999999"})
-    proposal = propose(checked, GRANTS, None, key_of(checked, PAY, GRANTS))
+    proposal = propose(checked, GRANTS, meant(checked, PAY))
     assert isinstance(proposal, Proposal)
 
 
@@ -259,15 +262,15 @@ def test_validation_is_the_same_for_the_executor() -> None:
 
 def test_a_read_is_proposed_without_an_intent() -> None:
     checked = admitted("look_up", {"sku": "A1"}, slot=2)
-    assert propose(checked, GRANTS, None, "") == Proposal(
+    assert propose(checked, GRANTS, None) == Proposal(
         slot=2, call_id="toolu_2", tool="look_up", effect=Effect.READ, seconds=7.0
     )
 
 
 def test_a_write_is_proposed_with_key_generation_fingerprint_and_resources() -> None:
     checked = admitted("pay", {"order": "1001", "amount": 5}, slot=1)
-    key = key_of(checked, PAY, GRANTS)
-    assert propose(checked, GRANTS, None, key) == Proposal(
+    key = meant(checked, PAY).key
+    assert propose(checked, GRANTS, meant(checked, PAY)) == Proposal(
         slot=1,
         call_id="toolu_1",
         tool="pay",
@@ -284,9 +287,9 @@ def test_a_write_is_proposed_with_key_generation_fingerprint_and_resources() -> 
 
 def test_b52_two_calls_of_one_action_have_one_key() -> None:
     """B52: neither slot nor call id nor the spelling is in it; the tenant is."""
-    one = key_of(admitted("pay", {"order": "1001"}, slot=0), PAY, GRANTS)
-    assert key_of(admitted("pay", {"amount": "7.0", "order": "1001"}, slot=5), PAY, GRANTS) == one
-    assert key_of(admitted("pay", {"order": "1001"}), PAY, grants(tenant="other")) != one
+    one = meant(admitted("pay", {"order": "1001"}, slot=0), PAY)
+    assert meant(admitted("pay", {"amount": "7.0", "order": "1001"}, slot=5), PAY) == one
+    assert meant(admitted("pay", {"order": "1001"}), PAY, grants(tenant="other")).key != one.key
 
 
 def test_resources_belong_to_the_tenant_and_are_sorted() -> None:
@@ -325,7 +328,7 @@ CLOSED = [state for state in OperationState if state.closed]
 
 
 def proposed(operation: Operation) -> Proposal | Refusal:
-    return propose(admitted("pay", {"order": "1001"}), GRANTS, operation, operation.key)
+    return propose(admitted("pay", {"order": "1001"}), GRANTS, Meant(key=operation.key, operation=operation))
 
 
 @pytest.mark.parametrize("state", OPEN)
@@ -373,8 +376,8 @@ def batched(*kinds: str) -> tuple[tuple[int, ...], ...]:
         given = {"sku": "A1"} if kind == "r" else {"order": kind[1:]}
         checked = admitted(name, given, slot, granted)
         run[slot] = checked
-        key = key_of(checked, checked.tool, granted) if isinstance(checked.tool, WriteTool) else ""
-        proposal = propose(checked, granted, None, key)
+        means = meant(checked, checked.tool, granted) if isinstance(checked.tool, WriteTool) else None
+        proposal = propose(checked, granted, means)
         assert isinstance(proposal, Proposal)
         proposals.append(proposal)
     return batches(proposals, run)
@@ -424,7 +427,7 @@ def test_r63_the_same_key_twice_in_one_response_runs_one_after_another() -> None
     tool = write(key=("order",), **WORDS, resources=by_note)(pay)
     granted = grants(tool)
     run = {slot: admitted("pay", {"order": "1", "note": str(slot)}, slot, granted) for slot in (0, 1)}
-    proposals = [propose(one, granted, None, key_of(one, tool, granted)) for one in run.values()]
+    proposals = [propose(one, granted, meant(one, tool, granted)) for one in run.values()]
     assert batches([one for one in proposals if isinstance(one, Proposal)], run) == ((0,), (1,))
 
 

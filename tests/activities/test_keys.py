@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+from dataclasses import fields
 from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from settled.activities.keys import fingerprint, key_declaration, operation_key, remote_key
+from settled.activities.keys import Realm, fingerprint, key_forms, operation_key, remote_key
 from settled.activities.toolkit import Answer, Arguments, Call, Scope, WriteTool, write
 
 
@@ -47,7 +48,11 @@ ASKED = Pay(order="1001", amount=Decimal("9.90"))
 
 def key_of(asked: BaseModel = ASKED, made_by: WriteTool = PAY, **where: str) -> str:
     place = {"namespace": "default", "tenant": "acme", "root_task": "order-1001", **where}
-    return operation_key(made_by, asked, **place)
+    return operation_key(key_forms(made_by)[0], asked, Realm(**place))
+
+
+def key_declaration(made_by: WriteTool) -> str:
+    return key_forms(made_by)[0].declaration
 
 
 def sha256(text: str) -> str:
@@ -59,13 +64,8 @@ def sha256(text: str) -> str:
 
 def test_r64_b52_a_key_can_depend_on_no_run_no_call_and_no_time() -> None:
     """R64, B52: what is not handed in can't be in the key. Nothing here may ever name a run, a call or an activity."""
-    assert list(inspect.signature(operation_key).parameters) == [
-        "tool",
-        "arguments",
-        "namespace",
-        "tenant",
-        "root_task",
-    ]
+    assert list(inspect.signature(operation_key).parameters) == ["form", "arguments", "realm", "undoes"]
+    assert [part.name for part in fields(Realm)] == ["namespace", "tenant", "root_task"]
     assert list(inspect.signature(fingerprint).parameters) == ["arguments"]
     assert list(inspect.signature(remote_key).parameters) == ["key", "generation"]
 

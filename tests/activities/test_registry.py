@@ -335,7 +335,7 @@ def test_a_write_is_found_by_name_and_a_read_is_no_write() -> None:
     for name in ("balance", "nothing"):
         with pytest.raises(KeyError):
             tools.write(name)
-    assert tools.key_declarations() == {"pay": '[1,"pay","business",["order"]]'}
+    assert [tool.name for tool in tools.writes] == ["pay"]
 
 
 # Functions that would fail with their first call

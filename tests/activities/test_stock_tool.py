@@ -10,7 +10,7 @@ import pytest
 from pydantic import HttpUrl, ValidationError
 
 from settled.activities.declarations import faults_of
-from settled.activities.keys import key_declaration, remote_key
+from settled.activities.keys import key_forms, remote_key
 from settled.activities.settling import names_our_request
 from settled.activities.steady import steady
 from settled.activities.tool_errors import Phase, failure_of, read_failure_of
@@ -356,7 +356,7 @@ async def test_r75_only_a_documented_refusal_is_believed_to_have_changed_nothing
 
 def test_r33_the_family_says_what_its_service_promises() -> None:
     assert faults_of(lookup_stock) == faults_of(reserve_stock) == []
-    assert key_declaration(reserve_stock) == '[1,"reserve_stock","business",["line","order","sku"]]'
+    assert key_forms(reserve_stock)[0].declaration == '[1,"reserve_stock","business",["line","order","sku"]]'
     assert (reserve_stock.scope, reserve_stock.dedupes) == (Scope.BUSINESS, FOREVER)
     assert reserve_stock.lookup is find_reservation
     assert reserve_stock.resources is not None

@@ -264,7 +264,7 @@ class Model:
                     note(f"claim {generation}.{permit}: void", claim)
                 note(f"no trace of {generation}.{permit}", self.rules.miss(operation, ask, NOW))
                 if permit == 1:
-                    note(f"withdraw {generation}", protocol.withdraw(operation, ask, others_wait=False))
+                    note(f"withdraw {generation}", protocol.withdraw(operation, ask, NOW, others_wait=False))
         return found_out
 
     def attempt(self, world: World, attempt: Attempt) -> Iterator[tuple[str, World]]:

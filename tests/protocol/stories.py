@@ -89,7 +89,7 @@ class Story:
 
     def withdraw(self, at: float, generation: int = 1, *, others_wait: bool = False) -> Event | None:
         """A task gives up."""
-        return self.write(protocol.withdraw(self.operation, order(generation), others_wait=others_wait), at)
+        return self.write(protocol.withdraw(self.operation, order(generation), at, others_wait=others_wait), at)
 
     def expire(self, at: float) -> Event | None:
         """A settlement finds that nobody reported in time."""

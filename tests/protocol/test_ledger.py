@@ -29,9 +29,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from settled.activities import journal, ledger, protocol, schema, settling, standing
 from settled.activities.database import Database, unavailable
+from settled.activities.declared_keys import DeclaredKeys
 from settled.activities.journal import Entry, Operation, Row, fold
 from settled.activities.keys import remote_key
 from settled.activities.ledger import Amended, Ledger, Waiter
+from settled.activities.ledger_lists import Wanted
 from settled.activities.ledger_rows import WaitsFor
 from settled.activities.migrating import migrate
 from settled.activities.settling import Lookup, Move, Patience
@@ -129,7 +131,7 @@ async def note(books: Ledger, event: Event, *, at: str = KEY, permit: int = 1, *
 async def reach(books: Ledger, state: OperationState, at: str = KEY) -> None:
     """Bring an operation into the state."""
     if state is S.NOT_EXECUTED:
-        await books.amend(at, lambda operation, _now: protocol.withdraw(operation, order(), others_wait=False))
+        await books.amend(at, lambda operation, now: protocol.withdraw(operation, order(), now, others_wait=False))
         return
     await books.claim(at, order())
     if state is S.COMPLETED:
@@ -326,7 +328,7 @@ async def test_a_claim_and_its_voiding_exclude_each_other(database: Database, se
     def void(operation: Operation | None, now: float) -> Entry | None:
         if rival == "miss":
             return protocol.miss(operation, order(), now)
-        return protocol.withdraw(operation, order(), others_wait=False)
+        return protocol.withdraw(operation, order(), now, others_wait=False)
 
     for n in range(10):
         at = key(f"race {n}")
@@ -384,6 +386,7 @@ async def test_a_writer_that_is_always_too_slow_says_so_and_changes_nothing(url:
 
 PROGRAM = """
 import asyncio, json, sys
+from settled.activities.declared_keys import DeclaredKeys
 from settled.activities.database import Database
 from settled.activities.journal import Subject
 from settled.activities.ledger import Ledger
@@ -745,25 +748,29 @@ async def test_the_list_of_operations_begins_with_the_latest_change(books: Ledge
         (S.UNKNOWN, 1_010.0),
     ]
     assert {(one.task, one.shown) for one in listed} == {("task-a", "")}
-    assert [one.view.state for one in await books.listed([S.UNKNOWN, S.COMPLETED])] == [S.COMPLETED, S.UNKNOWN]
+    assert [one.view.state for one in await books.listed(Wanted(states=(S.UNKNOWN, S.COMPLETED)))] == [
+        S.COMPLETED,
+        S.UNKNOWN,
+    ]
     assert [one.view.state for one in await books.listed(limit=1)] == [S.DISPATCHED]
-    assert await books.listed([S.NEEDS_HUMAN]) == []
+    assert await books.listed(Wanted(states=(S.NEEDS_HUMAN,))) == []
 
 
 # --- Declared keys ---
 
 
-async def test_r75c_the_first_declaration_of_a_tools_key_stands(books: Ledger) -> None:
-    assert await books.declared_keys() == {}
-    await books.declare_keys({"reserve": "order, sku"})
-    await books.declare_keys({"reserve": "order", "release": "order"})
-    assert await books.declared_keys() == {"reserve": "order, sku", "release": "order"}
+async def test_r75c_the_first_declaration_of_a_tools_key_stands(database: Database) -> None:
+    declared = DeclaredKeys(database)
+    assert await declared.all() == {}
+    await declared.note({"reserve": "order, sku"})
+    await declared.note({"reserve": "order", "release": "order"})
+    assert await declared.all() == {"reserve": "order, sku", "release": "order"}
 
 
 async def test_r75c_of_workers_that_start_at_once_one_declares(database: Database, second: Database) -> None:
-    workers = [Ledger(database), Ledger(second)]
-    await asyncio.gather(*(workers[n % 2].declare_keys({"reserve": str(n), "release": str(n)}) for n in range(8)))
-    declared = await workers[0].declared_keys()
+    workers = [DeclaredKeys(database), DeclaredKeys(second)]
+    await asyncio.gather(*(workers[n % 2].note({"reserve": str(n), "release": str(n)}) for n in range(8)))
+    declared = await workers[0].all()
     assert set(declared) == {"reserve", "release"}
 
 
@@ -829,7 +836,9 @@ class Player:
                 await self.books.amend(at, lambda operation, now: protocol.miss(operation, ask, now))
             case "withdraw":
                 ask = self.order(rest[0], 1, "f")
-                await self.books.amend(at, lambda operation, _: protocol.withdraw(operation, ask, others_wait=rest[1]))
+                await self.books.amend(
+                    at, lambda operation, now: protocol.withdraw(operation, ask, now, others_wait=rest[1])
+                )
             case "settle":
                 await self.settle(before, rest[0], waiting=rest[1])
 

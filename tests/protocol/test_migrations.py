@@ -16,6 +16,7 @@ from sqlalchemy import Column, Connection, Integer, Table, inspect
 
 from settled.activities import schema
 from settled.activities.database import Database
+from settled.activities.declared_keys import DeclaredKeys
 from settled.activities.ledger import Ledger
 from settled.activities.migrating import migrate
 from settled.activities.stores import Stores
@@ -105,7 +106,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(database: Database) 
 PROGRAM = """
 import asyncio, sys
 from settled.activities.database import Database
-from settled.activities.ledger import Ledger
+from settled.activities.declared_keys import DeclaredKeys
 from settled.activities.migrating import migrate
 
 async def main(url):
@@ -114,7 +115,7 @@ async def main(url):
     sys.stdin.readline()
     database = Database(url)
     await migrate(database)
-    await Ledger(database).declare_keys({"reserve": "order"})
+    await DeclaredKeys(database).note({"reserve": "order"})
     await database.close()
 
 asyncio.run(main(sys.argv[1]))
@@ -139,7 +140,7 @@ async def test_workers_that_start_at_once_on_a_new_database_all_succeed(database
         assert await process.stdout.readline() == b"ready\n"
     ended = await asyncio.gather(*(process.communicate(b"go\n") for process in processes))
     assert [process.returncode for process in processes] == [0, 0, 0], ended
-    assert await Ledger(database).declared_keys() == {"reserve": "order"}
+    assert await DeclaredKeys(database).all() == {"reserve": "order"}
 
 
 async def test_a_new_file_that_somebody_else_has_locked_is_waited_for(tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import StringConstraints
+
 from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.values import Digest, OpenEnum, Value
 
@@ -25,16 +29,18 @@ class OperationState(OpenEnum):
     """Only a person can say what happened."""
     NOT_EXECUTED = "not_executed"
     """Known not to have happened, and no attempt can still land."""
+    UNDONE = "undone"
+    """Done once, and taken back by another operation since."""
 
     @property
     def settled(self) -> bool:
         """Whether the outcome is known."""
-        return self in (OperationState.COMPLETED, OperationState.REJECTED, OperationState.NOT_EXECUTED)
+        return self is OperationState.COMPLETED or self.closed
 
     @property
     def closed(self) -> bool:
         """Whether a new proposal opens the next generation."""
-        return self in (OperationState.REJECTED, OperationState.NOT_EXECUTED)
+        return self in (OperationState.REJECTED, OperationState.NOT_EXECUTED, OperationState.UNDONE)
 
 
 class Evidence(OpenEnum):
@@ -46,6 +52,16 @@ class Evidence(OpenEnum):
     NO_ANSWER = "no_answer"
     WITHDRAWAL = "withdrawal"
     PERSON = "person"
+    UNDO = "undo"
+
+
+class Target(Value):
+    """One generation of an operation: what another operation takes back."""
+
+    key: Digest
+    """The operation."""
+    generation: int
+    """Which intent under that key."""
 
 
 class Intent(Value):
@@ -59,6 +75,8 @@ class Intent(Value):
     """Digest of the validated arguments."""
     resources: tuple[str, ...] = ()
     """What the action touches; no two unsettled operations share one. The key itself always counts as one."""
+    undoes: Target | None = None
+    """What the action takes back, where its tool undoes another one."""
 
 
 class Order(Value):
@@ -76,6 +94,9 @@ class Order(Value):
     """The permit to spend: number n allows the n-th send of this generation, once."""
     seconds: float
     """The time budget of the attempt."""
+    known: bool = False
+    """Whether the workflow has seen in the ledger that this generation was opened. A ledger that has no row of it then
+    was restored from an older copy."""
 
 
 class Standing(OpenEnum):
@@ -150,6 +171,44 @@ class Question(Value):
 
     key: Digest
     """The operation."""
+
+
+class Resolved(OpenEnum):
+    """What a person may say of an operation that only a person can settle."""
+
+    COMPLETED = "completed"
+    NOT_EXECUTED = "not_executed"
+
+
+class Resolution(Value):
+    """A person's word on an operation that needs one."""
+
+    outcome: Resolved
+    """What has become of it."""
+    because: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2_000)]
+    """How the person knows."""
+    who: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+    """Who says so."""
+
+
+class Resolve(Value):
+    """What the activity `resolve` is asked."""
+
+    key: Digest
+    """The operation."""
+    resolution: Resolution
+    """The person's word."""
+    update: str
+    """The update's id: a word that is heard twice counts once."""
+
+
+class ResolveAnswer(Value):
+    """What became of a person's word."""
+
+    view: OperationView | None = None
+    """The operation now."""
+    refused: str = ""
+    """Why the word changed nothing, in one line; empty if it counts."""
 
 
 class SettlementStep(Value):

@@ -1,0 +1,67 @@
+"""The epochs of a ledger that was restored from an older copy: what came after the copy was made is lost.
+
+While one is open, no row is not "no claim": the first claim of an action is looked up before anything is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from settled.activities import schema
+from settled.activities.database import Database
+from settled.activities.protocol import Epoch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """An epoch as it was opened or closed."""
+
+    epoch: Epoch
+    changed: bool
+    """Whether this call opened, or closed, it; otherwise it was so before."""
+
+
+class Epochs:
+    """The epochs in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def open(self, who: str, because: str) -> Opened:
+        """Open an epoch, unless one is open: the ledger was restored."""
+        async with self.database.write() as connection:
+            standing = await open_epoch(connection)
+            if standing is not None:
+                return Opened(epoch=standing, changed=False)
+            number, last = schema.epochs.c.number, schema.journal.c.at
+            count = (await connection.execute(select(func.coalesce(func.max(number), 0)))).scalar_one()
+            since = (await connection.execute(select(func.coalesce(func.max(last), 0.0)))).scalar_one()
+            epoch = Epoch(number=count + 1, since=since, opened_at=await self.database.now(connection))
+            await connection.execute(
+                insert(schema.epochs).values(
+                    number=epoch.number, since=epoch.since, opened_at=epoch.opened_at, opened_by=who, because=because
+                )
+            )
+            return Opened(epoch=epoch, changed=True)
+
+    async def close(self, who: str) -> Opened | None:
+        """Close the open epoch: what was lost doesn't matter any more. None if none is open."""
+        async with self.database.write() as connection:
+            standing = await open_epoch(connection)
+            if standing is None:
+                return None
+            closed = {"closed_at": await self.database.now(connection), "closed_by": who}
+            which = schema.epochs.c.number == standing.number
+            await connection.execute(update(schema.epochs).where(which).values(closed))
+            return Opened(epoch=standing, changed=True)
+
+
+async def open_epoch(connection: AsyncConnection) -> Epoch | None:
+    """The epoch that is open; None if the ledger's past is whole."""
+    epochs = schema.epochs.c
+    query = select(schema.epochs).where(epochs.closed_at.is_(None)).order_by(epochs.number.desc()).limit(1)
+    row = (await connection.execute(query)).first()
+    return None if row is None else Epoch(number=row.number, since=row.since, opened_at=row.opened_at)

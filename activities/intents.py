@@ -1,0 +1,77 @@
+"""Which operation a call means: its key, its generation, and what it takes back. The ledger is read for it.
+
+The answer is recorded in the proposal. So a retry, a reset or a deploy means the same operation, whatever the ledger
+says by then; and a claim finds out whether it may still be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from settled.activities import protocol
+from settled.activities.journal import Operation
+from settled.activities.keys import Realm, key_forms, operation_key
+from settled.activities.registry import Registry
+from settled.activities.toolkit import WriteTool
+from settled.workflows.contract.operation import Target
+
+Read = Callable[[str], Awaitable[Operation | None]]
+"""Reads an operation's current generation from the ledger."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meant:
+    """The operation that a call means."""
+
+    key: str
+    operation: Operation | None
+    """As the ledger has it; None if its journal is empty."""
+    undoes: Target | None = None
+    """What it takes back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meanings:
+    """What is needed to tell which operation a call means."""
+
+    registry: Registry
+    read: Read
+    realm: Realm
+
+    async def of(self, tool: WriteTool, arguments: BaseModel, before: Mapping[str, int]) -> Meant:
+        """The operation that the call means.
+
+        Args:
+            tool: whose call it is.
+            arguments: the validated arguments.
+            before: the generations that earlier calls of the same response mean, by key: they run first.
+        """
+        undoes = await self.target(tool, arguments, before)
+        keys = self.keys(tool, arguments, undoes)
+        first: Meant | None = None
+        for key in keys:
+            meant = Meant(key=key, operation=await self.read(key), undoes=undoes)
+            if meant.operation is not None and not meant.operation.state.closed:
+                return meant  # it stands, perhaps under a key of an earlier form
+            first = first or meant
+        assert first is not None, "a tool has at least one form of keys"
+        return first
+
+    async def target(self, tool: WriteTool, arguments: BaseModel, before: Mapping[str, int]) -> Target | None:
+        """What a call takes back: the generation that stands or is out, or the next one to come."""
+        if tool.undoes is None:
+            return None
+        meant = await self.of(self.registry.write(tool.undoes), arguments, before)
+        if meant.key in before:
+            return Target(key=meant.key, generation=before[meant.key])
+        operation = meant.operation
+        if operation is not None and operation.undone:
+            return Target(key=meant.key, generation=operation.generation)
+        return Target(key=meant.key, generation=protocol.next_generation(operation))
+
+    def keys(self, tool: WriteTool, arguments: BaseModel, undoes: Target | None) -> list[str]:
+        """The keys under which the action may stand, that of today first."""
+        return [operation_key(form, arguments, self.realm, undoes) for form in key_forms(tool)]

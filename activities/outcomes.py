@@ -1,0 +1,96 @@
+"""What a workflow is told of its order: how the operation stands, its result, and who will wake it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from temporalio import activity
+
+from settled.activities.admission import may_see
+from settled.activities.composing import settled_or_open
+from settled.activities.journal import Operation
+from settled.activities.ledger import Amended
+from settled.activities.ledger_rows import WaitsFor
+from settled.activities.presenting import ADVICE
+from settled.activities.registry import Registry
+from settled.activities.standing import stand
+from settled.activities.stores import Stores
+from settled.activities.waking import start_settlement, wake_waiters
+from settled.workflows.contract.calls import CallResult, ErrorKind
+from settled.workflows.contract.operation import OperationState, Order, Outcome, Standing
+
+BUSY_RECHECK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcomes:
+    """Makes outcomes, and sees to it that whoever waits is woken."""
+
+    stores: Stores
+    registry: Registry
+
+    async def busy(self, order: Order, task: str, amended: Amended) -> Outcome:
+        """Another operation comes first: wait until it is settled, then come back with the same permit."""
+        ledger, blocker = self.stores.ledger, amended.blocked_by
+        assert blocker is not None, "something is in the way"
+        after = BUSY_RECHECK_SECONDS if amended.turn_after is None else amended.turn_after
+        if amended.turn_after is None and await self._is_forsaken(blocker):
+            # Even while its attempt is out: whoever sent it may be dead, and then nobody else looks at it.
+            await start_settlement(activity.client(), blocker, activity.info().task_queue)
+        return Outcome(
+            standing=Standing.SEND,
+            permit=order.permit,
+            after=min(after, BUSY_RECHECK_SECONDS),
+            blocked_by=blocker,
+            ledger=await ledger.view(task),
+        )
+
+    async def _is_forsaken(self, key: str) -> bool:
+        """Whether somebody should look after the operation: it isn't settled, and no attempt is on its way."""
+        operation = await self.stores.ledger.read(key)
+        if operation is None or operation.state.settled:
+            return False
+        on_its_way = operation.state is OperationState.DISPATCHED
+        return not on_its_way or await self.stores.ledger.now() > operation.attempts[-1].deadline
+
+    async def stand(
+        self, order: Order, task: str, operation: Operation | None, *, refused: str = "", repeated: bool = False
+    ) -> Outcome:
+        """How the operation stands, for the workflow: the result, the next permit, or a wait that somebody ends."""
+        repeated = repeated or (operation is not None and operation.claimed_by not in ("", task))
+        seen = operation is None or await self._may_see(order, task, operation)
+        stands = stand(operation, order, refused=refused, repeated=repeated, seen=seen)
+        settled = stands.standing is Standing.SETTLED
+        # Another request, or a newer intent, under the same key is none of this task's business.
+        same = operation is not None and operation.subject.fingerprint == order.intent.fingerprint
+        if operation is not None and same and operation.generation <= order.intent.generation:
+            await self._note(operation, task, WaitsFor.NOTHING if settled or refused else WaitsFor.RESULT)
+        return Outcome(
+            standing=stands.standing,
+            permit=stands.permit,
+            after=stands.after,
+            result=await settled_or_open(self.stores, order, stands, operation) if settled else None,
+            ledger=await self.stores.ledger.view(task),
+        )
+
+    async def lost(self, order: Order) -> Outcome:
+        """The ledger doesn't know the task: it was restored from an older copy, and nothing is known."""
+        content = await self.stores.artifacts.put(ADVICE[OperationState.UNKNOWN])
+        result = CallResult(slot=order.slot, error=ErrorKind.UNKNOWN_RESULT, content=content)
+        return Outcome(standing=Standing.SETTLED, permit=order.permit, result=result)
+
+    async def _may_see(self, order: Order, task: str, operation: Operation) -> bool:
+        if operation.claimed_by == task:
+            return True
+        record = await self.stores.tasks.get(task)
+        return may_see(self.registry.named(order.tool), operation, record.principal if record else "")
+
+    async def _note(self, operation: Operation, task: str, waits_for: WaitsFor) -> None:
+        """Note what the task waits for, and see to it that whoever else waits is told, or a settlement is at work."""
+        client, ledger = activity.client(), self.stores.ledger
+        if operation.state.settled:
+            # Before this task's own wait is taken back: after a reset, it is its other run that waits.
+            await wake_waiters(client, ledger, operation)
+        await ledger.join(operation.key, task, waits_for)
+        if not operation.state.settled:
+            await start_settlement(client, operation.key, activity.info().task_queue)
