@@ -1,10 +1,12 @@
 """The faults of the demo's stock service: what can be armed, and what a request that meets one goes through.
 
 A valid request meets the first armed fault that is meant for it and matches it, and spends it once of its `times`; a
-replay is no exception. `match` compares fields: `order`, `sku`, `line`, `quantity`, `idempotency_key`. A lookup has the
-fields that were last sent, or are stored, under its key. Faults, and the `seconds` they take:
+replay is no exception. `of` says which requests are meant: those of `reservations`, which is the default, or of
+`releases`. `match` compares fields: `order`, `sku`, `line`, `quantity`, `idempotency_key`, and for a release also
+`reservation`; what a release doesn't say itself is taken from the reservation that it names. A lookup has the fields
+that were last sent, or are stored, under its key. Faults, and the `seconds` they take:
 
-    of POST /reservations
+    of POST /reservations or /releases
     drop_reply_after_commit      commits, then aborts the connection without a byte
     drop_before_commit           aborts the connection, commits nothing
     commit_after_timeout         waits, then commits, even if the client has gone; needs `seconds`, the wait
@@ -14,9 +16,9 @@ fields that were last sent, or are stored, under its key. Faults, and the `secon
     decline                      409 `declined`, commits nothing
     rate_limit                   429 `rate_limited`, commits nothing; `Retry-After` is `seconds`, or 1
 
-    of GET /reservations/{key}
+    of GET /reservations/{key} or /releases/{key}
     lookup_fails                 503 `lookup_failed`
-    lookup_lags                  404 `no_reservation`, with `complete: true`, although there is one
+    lookup_lags                  404 `no_reservation` (`no_release`), with `complete: true`, although there is one
     lookup_in_flux               202 `{"status": "processing"}`
 """
 
@@ -32,13 +34,13 @@ from aiohttp import web
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from settled.local.stock_store import Refusal, Refused, Strict
+from settled.local.stock_records import Records, Refusal, Refused, Strict
 
-RESERVE = "POST /reservations"
-LOOKUP = "GET /reservations/{key}"
+SEND = "POST /{of}"
+LOOKUP = "GET /{of}/{{key}}"
 PROCESSING = {"status": "processing"}
 
-Matched = Literal["order", "sku", "line", "quantity", "idempotency_key"]
+Matched = Literal["order", "sku", "line", "quantity", "idempotency_key", "reservation"]
 
 
 def refuse(refusal: Refusal, message: str, **details: Any) -> web.Response:
@@ -71,9 +73,10 @@ def rate_limited(_: web.Request, fault: "Fault") -> web.Response:
     return response
 
 
-def absent(*_: object) -> web.Response:
+def absent(of: Records) -> web.Response:
     """Nothing there, and everything was looked at."""
-    return refuse(Refusal.NO_RESERVATION, "there is no reservation under this key", complete=True)
+    refusal = Refusal.NO_RESERVATION if of is Records.RESERVATIONS else Refusal.NO_RELEASE
+    return refuse(refusal, f"there are no {of} under this key", complete=True)
 
 
 class Takes(Enum):
@@ -87,7 +90,7 @@ class Takes(Enum):
 
 @dataclass(frozen=True)
 class Play:
-    """How a fault goes. `served`: the request is done (or refused) as ever. `reply`: said in place of the truth."""
+    """How a fault goes: on a `SEND` or a `LOOKUP`. `served`: it is done (or refused) as ever. `reply`: said instead."""
 
     meets: str
     served: bool
@@ -106,16 +109,16 @@ class FaultName(StrEnum):
         member.play = play
         return member
 
-    DROP_REPLY_AFTER_COMMIT = "drop_reply_after_commit", Play(RESERVE, True, drop)
-    DROP_BEFORE_COMMIT = "drop_before_commit", Play(RESERVE, False, drop)
-    COMMIT_AFTER_TIMEOUT = "commit_after_timeout", Play(RESERVE, True, takes=Takes.A_WAIT)
-    HOLD_REPLY_AFTER_COMMIT = "hold_reply_after_commit", Play(RESERVE, True, takes=Takes.A_HOLD)
-    BAD_GATEWAY_AFTER_COMMIT = "bad_gateway_after_commit", Play(RESERVE, True, bad_gateway)
-    GARBAGE_AFTER_COMMIT = "garbage_after_commit", Play(RESERVE, True, lambda *_: web.Response(body=b'{"order": \xff'))
-    DECLINE = "decline", Play(RESERVE, False, lambda *_: refuse(Refusal.DECLINED, "we would rather not"))
-    RATE_LIMIT = "rate_limit", Play(RESERVE, False, rate_limited, Takes.A_NUMBER)
+    DROP_REPLY_AFTER_COMMIT = "drop_reply_after_commit", Play(SEND, True, drop)
+    DROP_BEFORE_COMMIT = "drop_before_commit", Play(SEND, False, drop)
+    COMMIT_AFTER_TIMEOUT = "commit_after_timeout", Play(SEND, True, takes=Takes.A_WAIT)
+    HOLD_REPLY_AFTER_COMMIT = "hold_reply_after_commit", Play(SEND, True, takes=Takes.A_HOLD)
+    BAD_GATEWAY_AFTER_COMMIT = "bad_gateway_after_commit", Play(SEND, True, bad_gateway)
+    GARBAGE_AFTER_COMMIT = "garbage_after_commit", Play(SEND, True, lambda *_: web.Response(body=b'{"order": \xff'))
+    DECLINE = "decline", Play(SEND, False, lambda *_: refuse(Refusal.DECLINED, "we would rather not"))
+    RATE_LIMIT = "rate_limit", Play(SEND, False, rate_limited, Takes.A_NUMBER)
     LOOKUP_FAILS = "lookup_fails", Play(LOOKUP, False, lambda *_: refuse(Refusal.LOOKUP_FAILED, "can't look just now"))
-    LOOKUP_LAGS = "lookup_lags", Play(LOOKUP, False, absent)
+    LOOKUP_LAGS = "lookup_lags", Play(LOOKUP, False, lambda _, fault: absent(fault.of))
     LOOKUP_IN_FLUX = "lookup_in_flux", Play(LOOKUP, False, lambda *_: web.json_response(PROCESSING, status=202))
 
 
@@ -123,9 +126,15 @@ class Fault(Strict):
     """An armed fault; `times` counts down. `seconds` comes last, since it's checked against `fault`."""
 
     fault: FaultName
+    of: Records = Records.RESERVATIONS
     times: int = Field(default=1, ge=1)
     match: dict[Matched, str | int] = Field(default_factory=dict)
     seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False, validate_default=True)
+
+    @property
+    def endpoint(self) -> str:
+        """The requests that it is meant for."""
+        return self.fault.play.meets.format(of=self.of)
 
     @field_validator("seconds")
     @classmethod
@@ -183,7 +192,7 @@ class Faults:
 
     def _next(self, endpoint: str, fields: Mapping[str, Any]) -> Fault | None:
         for fault in self._armed:
-            if fault.fault.play.meets == endpoint and fault.match.items() <= fields.items():
+            if fault.endpoint == endpoint and fault.match.items() <= fields.items():
                 fault.times -= 1
                 if not fault.times:
                     self._armed.remove(fault)

@@ -13,24 +13,33 @@ GET /stock/{sku} → 200 `{sku, on_hand, reserved, available, version, as_of}`; 
     sku. 404 `unknown_sku`.
 POST /reservations, header `Idempotency-Key` (up to 255 visible ASCII characters and spaces), body
     `{order, sku, quantity, line = 1}` → 201 `{reservation_id, idempotency_key, order, sku, line, quantity, version,
-    created_at}`. Same key, same body: 200, that record, header `Idempotent-Replayed: true`. A refusal isn't kept: its
-    key may be used again. 400 `missing_key`; 400 `invalid_request`, naming the field; 404 `unknown_sku`;
-    409 `insufficient_stock`, with `available`; 422 `key_reused` (same key, other body); 504 `too_late`.
+    created_at, released_at}`; `released_at` is null until it is released. Same key, same body: 200, that record,
+    released or not, header `Idempotent-Replayed: true`. A refusal isn't kept: its key may be used again.
+    400 `missing_key`; 400 `invalid_request`, naming the field; 404 `unknown_sku`; 409 `insufficient_stock`, with
+    `available`; 422 `key_reused` (same key, other body); 504 `too_late`.
 GET /reservations/{key} → 200, the record. 404 `no_reservation`, with `complete: true`: everything was looked at.
 GET /reservations[?order=…][&key=…] → 200 `{complete: true, reservations: […]}`, oldest first.
+POST /releases, header `Idempotency-Key`, body `{reservation: KEY}`, the key that the reservation was made under → 201
+    `{release_id, idempotency_key, reservation, order, sku, line, quantity, version, created_at}`: its pieces are
+    available again. It goes by its key as a reservation does. 400, 422 and 504 as there; 404 `no_reservation`;
+    409 `already_released`, under another key.
+GET /releases/{key} → 200, the record. 404 `no_release`, with `complete: true`.
 
 --no-dedupe: each POST is a new reservation, whatever its key, which only stands on the record. GET /reservations/{key}
-    answers 300 `several`, with `reservations`, where there is more than one.
+    answers 300 `several`, with `reservations`, where there is more than one; they can't be released, since the key
+    doesn't say which: 409 `several_reservations`. A second release is refused, under its own key too:
+    409 `already_released`.
 --processing-limit: nothing is committed later than this after a request was received; 504 `too_late` instead. So what
     a lookup finds absent after that time can't land any more. Without the option nobody knows.
 
 For tests:
 
-GET /effects[?order=…][&key=…] → 200 `{count, effects: [{seq, at, kind: "reserved", key, order, sku, line, quantity}]}`:
-    the service's own journal of what really happened.
+GET /effects[?order=…][&key=…] → 200 `{count, effects: [{seq, at, kind, key, order, sku, line, quantity}]}`: the
+    service's own journal of what really happened. `kind` is "reserved", or "released" with the `reservation`, a key.
 GET /requests → 200 `{"POST /reservations": n, …, "by_key": {key: n}}`: requests to the business part since the process
     started, counted when received, whatever became of them; `by_key` counts the POSTs.
-POST /faults `{fault, times = 1, seconds?, match?}` → 201; 400 `invalid_fault`, naming the field and what is known.
+POST /faults `{fault, of = "reservations", times = 1, seconds?, match?}` → 201; 400 `invalid_fault`, naming the field
+    and what is known.
 GET /faults → 200. DELETE /faults → 200: disarms all, and lets held replies go. All three answer `{armed: […]}`.
 GET /healthz → 200.
 
@@ -40,41 +49,26 @@ What a fault does, and which there are, is described in `stock_faults`.
 import argparse
 import asyncio
 import json
-import re
 import signal
 import sqlite3
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from pydantic import ValidationError
 
-from settled.local.stock_faults import LOOKUP, RESERVE, Fault, Faults, absent, answer
-from settled.local.stock_store import Refusal, Refused, Store, Strict, Wanted
+from settled.local.stock_faults import LOOKUP, SEND, Fault, Faults, absent, answer
+from settled.local.stock_records import Records, Refusal, Refused, Strict, WantedRelease, WantedReservation
+from settled.local.stock_requests import key_of, narrowed, parsed
+from settled.local.stock_store import Store
 
-KEY = re.compile("[ -~]{1,255}")
+RESERVE, RELEASE = (SEND.format(of=of) for of in (Records.RESERVATIONS, Records.RELEASES))
+FACTS = ("order", "sku", "line", "quantity")
 M = TypeVar("M", bound=Strict)
-
-
-def parsed(model: type[M], body: bytes, refusal: Refusal) -> M:
-    """A body as a model, or a refusal of one line that names each wrong field."""
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        faults = (f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}" for fault in error.errors())
-        raise Refused(refusal, "; ".join(faults)) from error
-
-
-def narrowed(query: Mapping[str, str]) -> dict[str, str]:
-    """The filters of a list. An unknown one is refused: ignored, it would list too much."""
-    if unknown := query.keys() - {"order", "key"}:
-        raise Refused(Refusal.INVALID_REQUEST, f"no filter {', '.join(sorted(unknown))}, only order, key")
-    return dict(query)
 
 
 class StockService:
@@ -95,12 +89,14 @@ class StockService:
         self._port = port
         self._processing_limit = processing_limit
         self._faults = Faults()
-        self._sent: dict[str, dict[str, Any]] = {}  # by key: what a lookup that finds no record is matched by
+        self._sent: dict[tuple[Records, str], dict[str, Any]] = {}  # what a lookup that finds no record is matched by
         self._sends: Counter[str] = Counter()
         self._business = {
             RESERVE: self._reserve,
-            LOOKUP: self._look_up,
+            LOOKUP.format(of=Records.RESERVATIONS): self._look_up_reservation,
             "GET /reservations": self._list_reservations,
+            RELEASE: self._release,
+            LOOKUP.format(of=Records.RELEASES): self._look_up_release,
             "GET /stock/{sku}": self._read_stock,
         }
         self._received = dict.fromkeys(self._business, 0)
@@ -145,7 +141,7 @@ class StockService:
         endpoint = f"{request.method} {resource.canonical}" if resource else ""
         if endpoint in self._received:
             self._received[endpoint] += 1
-        if endpoint == RESERVE and (key := request.headers.get("Idempotency-Key")):
+        if endpoint in (RESERVE, RELEASE) and (key := request.headers.get("Idempotency-Key")):
             self._sends[key] += 1
         task = cast(asyncio.Task[Any], asyncio.current_task())
         self._working.add(task)
@@ -167,35 +163,54 @@ class StockService:
         await asyncio.gather(*self._working, return_exceptions=True)
 
     async def _reserve(self, request: web.Request) -> web.Response:
+        key, wanted, deadline = await self._read(request, WantedReservation)
+        self._sent[Records.RESERVATIONS, key] = {**wanted.model_dump(), "idempotency_key": key}
+        return await self._write(Records.RESERVATIONS, key, request, lambda: self._store.reserve(key, wanted, deadline))
+
+    async def _release(self, request: web.Request) -> web.Response:
+        key, wanted, deadline = await self._read(request, WantedRelease)
+        named: Sequence[Mapping[str, Any]] = self._store.reservations(key=wanted.reservation)[:1]
+        facts = {name: record[name] for record in named for name in FACTS}
+        self._sent[Records.RELEASES, key] = {**facts, **wanted.model_dump(), "idempotency_key": key}
+        return await self._write(Records.RELEASES, key, request, lambda: self._store.release(key, wanted, deadline))
+
+    async def _read(self, request: web.Request, model: type[M]) -> tuple[str, M, float | None]:
+        """A POST's key and body, and the time to commit by."""
         limit = self._processing_limit
         deadline = None if limit is None else time.monotonic() + limit
-        key = request.headers.get("Idempotency-Key", "")
-        if not key:
-            raise Refused(Refusal.MISSING_KEY, "the header Idempotency-Key is required")
-        if not KEY.fullmatch(key):
-            raise Refused(Refusal.INVALID_REQUEST, "Idempotency-Key: up to 255 visible ASCII characters and spaces")
-        wanted = parsed(Wanted, await request.read(), Refusal.INVALID_REQUEST)
-        self._sent[key] = {**wanted.model_dump(), "idempotency_key": key}
+        key = key_of(request.headers)
+        return key, parsed(model, await request.read(), Refusal.INVALID_REQUEST), deadline
+
+    async def _write(
+        self, of: Records, key: str, request: web.Request, write: Callable[[], tuple[Mapping[str, Any], bool]]
+    ) -> web.Response:
+        """Write the record, or find it written, unless a fault has it otherwise."""
 
         def serve() -> web.Response:
-            record, replayed = self._store.reserve(key, wanted, deadline)
+            record, replayed = write()
             if replayed:
                 return web.json_response(record, headers={"Idempotent-Replayed": "true"})
             return web.json_response(record, status=201)
 
-        return await self._faults.meet(RESERVE, request, self._sent[key], serve)
+        return await self._faults.meet(SEND.format(of=of), request, self._sent[of, key], serve)
 
-    async def _look_up(self, request: web.Request) -> web.Response:
-        key = request.match_info["key"]
-        found = self._store.reservations(key=key)
+    async def _look_up_reservation(self, request: web.Request) -> web.Response:
+        return await self._look_up(
+            Records.RESERVATIONS, request, self._store.reservations(key=request.match_info["key"])
+        )
 
+    async def _look_up_release(self, request: web.Request) -> web.Response:
+        return await self._look_up(Records.RELEASES, request, self._store.releases(request.match_info["key"]))
+
+    async def _look_up(self, of: Records, request: web.Request, found: Sequence[Mapping[str, Any]]) -> web.Response:
         def serve() -> web.Response:
             if len(found) > 1:
-                raise Refused(Refusal.SEVERAL, f"{len(found)} reservations under this key", reservations=found)
-            return web.json_response(found[0]) if found else absent()
+                raise Refused(Refusal.SEVERAL, f"{len(found)} {of} under this key", **{of: found})
+            return web.json_response(found[0]) if found else absent(of)
 
-        fields = found[0] if found else self._sent.get(key, {"idempotency_key": key})
-        return await self._faults.meet(LOOKUP, request, fields, serve)
+        key = request.match_info["key"]
+        fields = found[0] if found else self._sent.get((of, key), {"idempotency_key": key})
+        return await self._faults.meet(LOOKUP.format(of=of), request, fields, serve)
 
     async def _read_stock(self, request: web.Request) -> web.Response:
         return web.json_response(self._store.stock(request.match_info["sku"]))

@@ -1,7 +1,8 @@
-"""The books of the stock service: the shelves, the reservations, and a journal of what really happened.
+"""The books of the stock service: the shelves, the reservations, their releases, and a journal of what really happened.
 
-A reservation, its stock and its line in the journal commit in one transaction, or not at all. The transactions are
-short and the file is local, so the service calls this store straight from its event loop: one at a time, in turn.
+A reservation or a release, its stock and its line in the journal commit in one transaction, or not at all. The
+transactions are short and the file is local, so the service calls this store straight from its event loop: one at a
+time, in turn.
 """
 
 import sqlite3
@@ -9,13 +10,21 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self, TypedDict, cast
+from typing import TypeVar, cast
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from settled.local.stock_records import (
+    Effect,
+    Refusal,
+    Refused,
+    Release,
+    Reservation,
+    Stock,
+    Strict,
+    WantedRelease,
+    WantedReservation,
+)
 
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -36,6 +45,13 @@ CREATE TABLE IF NOT EXISTS reservations (
     version INTEGER NOT NULL,
     created_at TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS releases (
+    release_id TEXT PRIMARY KEY,
+    idempotency_key TEXT NOT NULL,
+    reservation_id TEXT NOT NULL UNIQUE REFERENCES reservations,  -- unique: released once, whatever asks
+    version INTEGER NOT NULL,
+    created_at TEXT NOT NULL
+);
 CREATE TABLE IF NOT EXISTS effects (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL,
@@ -44,7 +60,8 @@ CREATE TABLE IF NOT EXISTS effects (
     "order" TEXT NOT NULL,
     sku TEXT NOT NULL,
     line INTEGER NOT NULL,
-    quantity INTEGER NOT NULL
+    quantity INTEGER NOT NULL,
+    reservation TEXT  -- of a release: the key of what is released
 );
 CREATE TRIGGER IF NOT EXISTS effects_never_change BEFORE UPDATE ON effects
     BEGIN SELECT RAISE(ABORT, 'effects are append-only'); END;
@@ -52,100 +69,21 @@ CREATE TRIGGER IF NOT EXISTS effects_never_go BEFORE DELETE ON effects
     BEGIN SELECT RAISE(ABORT, 'effects are append-only'); END;
 """
 
+RESERVATIONS = """
+SELECT *, (SELECT created_at FROM releases WHERE releases.reservation_id = reservations.reservation_id) AS released_at
+FROM reservations WHERE (:order IS NULL OR "order" = :order) AND (:key IS NULL OR idempotency_key = :key)
+ORDER BY rowid
+"""
+RELEASES = """
+SELECT release_id, releases.idempotency_key, reservations.idempotency_key AS reservation, "order", sku, line, quantity,
+    releases.version, releases.created_at
+FROM releases JOIN reservations USING (reservation_id) WHERE releases.idempotency_key = ? ORDER BY releases.rowid
+"""
+EFFECTS = """
+SELECT * FROM effects WHERE (:order IS NULL OR "order" = :order) AND (:key IS NULL OR "key" = :key) ORDER BY seq
+"""
 
-class Stock(TypedDict):
-    """One sku. `available` is `on_hand - reserved`; `version` counts the changes; `as_of` is when it was read."""
-
-    sku: str
-    on_hand: int
-    reserved: int
-    available: int
-    version: int
-    as_of: str
-
-
-class Reservation(TypedDict):
-    """One reservation. `version` is the version that it gave its sku."""
-
-    reservation_id: str
-    idempotency_key: str
-    order: str
-    sku: str
-    line: int
-    quantity: int
-    version: int
-    created_at: str
-
-
-class Effect(TypedDict):
-    """One thing that really happened, in the order of `seq`."""
-
-    seq: int
-    at: str
-    kind: str
-    key: str
-    order: str
-    sku: str
-    line: int
-    quantity: int
-
-
-class Strict(BaseModel):
-    """Input that is taken as it was sent (no text for a number), and that refuses a field nobody reads."""
-
-    model_config = ConfigDict(strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def knows_every_field(cls, data: Any) -> Any:
-        """Unlike pydantic's own `extra="forbid"`, name the fields there are."""
-        if isinstance(data, dict) and (unknown := ", ".join(sorted(data.keys() - cls.model_fields.keys()))):
-            known = ", ".join(cls.model_fields)
-            raise PydanticCustomError("unknown_field", "no field {unknown}, only {known}", locals())
-        return data
-
-
-class Wanted(Strict):
-    """What a caller wants reserved. The bounds keep every number inside SQLite's integers."""
-
-    order: str = Field(min_length=1, max_length=255)
-    sku: str = Field(min_length=1, max_length=255)
-    line: int = Field(default=1, ge=1, le=1_000_000)
-    quantity: int = Field(gt=0, le=1_000_000_000)
-
-
-class Refusal(StrEnum):
-    """Every "no" of the service: its name, which stands in `error`, and its HTTP status."""
-
-    status: int
-
-    def __new__(cls, name: str, status: int) -> Self:
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.status = status
-        return member
-
-    SEVERAL = "several", 300
-    MISSING_KEY = "missing_key", 400
-    INVALID_REQUEST = "invalid_request", 400
-    INVALID_FAULT = "invalid_fault", 400
-    UNKNOWN_SKU = "unknown_sku", 404
-    NO_RESERVATION = "no_reservation", 404
-    INSUFFICIENT_STOCK = "insufficient_stock", 409
-    DECLINED = "declined", 409
-    KEY_REUSED = "key_reused", 422
-    RATE_LIMITED = "rate_limited", 429
-    LOOKUP_FAILED = "lookup_failed", 503
-    TOO_LATE = "too_late", 504
-
-
-class Refused(Exception):
-    """A refusal, and what the caller may read about it. Nothing was changed."""
-
-    def __init__(self, refusal: Refusal, message: str, **details: Any) -> None:
-        super().__init__(message)
-        self.refusal = refusal
-        self.body = {"error": refusal, "message": message, **details}
+R = TypeVar("R", Reservation, Release)
 
 
 class Store:
@@ -159,6 +97,7 @@ class Store:
         self._connection.executescript(SCHEMA)
         seed = "INSERT INTO stock (sku, on_hand) VALUES (?, ?) ON CONFLICT DO NOTHING"
         with self._transaction():
+            self._widen_an_older_journal()
             self._connection.executemany(seed, stock.items())
 
     def close(self) -> None:
@@ -176,45 +115,56 @@ class Store:
             raise Refused(Refusal.UNKNOWN_SKU, f"there is no sku {sku!r}")
         return cast(Stock, dict(rows[0]))
 
-    def reserve(self, key: str, wanted: Wanted, deadline: float | None = None) -> tuple[Reservation, bool]:
+    def reserve(self, key: str, wanted: WantedReservation, deadline: float | None = None) -> tuple[Reservation, bool]:
         """Reserve: the record, and whether it's an earlier one. `deadline` is the monotonic time to commit by."""
         with self._transaction():
             if self._dedupe and (earlier := self.reservations(key=key)):
-                return self._replay(earlier[0], wanted), True
+                return _replayed(earlier[0], wanted), True
             stock = self.stock(wanted.sku)
             if stock["available"] < wanted.quantity:
                 message = f"only {stock['available']} of {wanted.sku!r} left"
                 raise Refused(Refusal.INSUFFICIENT_STOCK, message, available=stock["available"])
-            record = self._write(key, wanted, stock["version"] + 1)
-            # Asked last, after any wait for the file's lock: from here on there is only the commit itself.
-            if deadline is not None and time.monotonic() > deadline:
-                raise Refused(Refusal.TOO_LATE, "received longer ago than the processing limit")
+            record = self._write_reservation(key, wanted, stock["version"] + 1)
+            _refuse_after(deadline)
+            return record, False
+
+    def release(self, key: str, wanted: WantedRelease, deadline: float | None = None) -> tuple[Release, bool]:
+        """Release a reservation: the record, and whether it's an earlier one. `deadline` as for `reserve`."""
+        with self._transaction():
+            if self._dedupe and (earlier := self.releases(key)):
+                return _replayed(earlier[0], wanted), True
+            reservation = self._standing(wanted.reservation)
+            record = self._write_release(key, reservation, self.stock(reservation["sku"])["version"] + 1)
+            _refuse_after(deadline)
             return record, False
 
     def reservations(self, *, order: str | None = None, key: str | None = None) -> list[Reservation]:
         """The reservations of an order or a key, oldest first."""
-        rows = self._connection.execute(
-            'SELECT * FROM reservations WHERE (:order IS NULL OR "order" = :order)'
-            " AND (:key IS NULL OR idempotency_key = :key) ORDER BY rowid",
-            {"order": order, "key": key},
-        )
+        rows = self._connection.execute(RESERVATIONS, {"order": order, "key": key})
         return [cast(Reservation, dict(row)) for row in rows]
+
+    def releases(self, key: str) -> list[Release]:
+        """The releases under a key, oldest first."""
+        return [cast(Release, dict(row)) for row in self._connection.execute(RELEASES, (key,))]
 
     def effects(self, *, order: str | None = None, key: str | None = None) -> list[Effect]:
         """The journal, or what it says of an order or a key."""
-        rows = self._connection.execute(
-            'SELECT * FROM effects WHERE (:order IS NULL OR "order" = :order)'
-            ' AND (:key IS NULL OR "key" = :key) ORDER BY seq',
-            {"order": order, "key": key},
-        )
-        return [cast(Effect, dict(row)) for row in rows]
+        rows = self._connection.execute(EFFECTS, {"order": order, "key": key})
+        told = ({name: value for name, value in dict(row).items() if value is not None} for row in rows)
+        return [cast(Effect, effect) for effect in told]
 
-    def _replay(self, earlier: Reservation, wanted: Wanted) -> Reservation:
-        if not wanted.model_dump().items() <= earlier.items():
-            raise Refused(Refusal.KEY_REUSED, "this key stands for another request")
-        return earlier
+    def _standing(self, key: str) -> Reservation:
+        """The reservation under a key, so long as it may be released."""
+        found = self.reservations(key=key)
+        if not found:
+            raise Refused(Refusal.NO_RESERVATION, "there is no reservation under this key")
+        if len(found) > 1:
+            raise Refused(Refusal.SEVERAL_RESERVATIONS, f"{len(found)} reservations under this key")
+        if found[0]["released_at"]:
+            raise Refused(Refusal.ALREADY_RELEASED, f"it was released at {found[0]['released_at']}")
+        return found[0]
 
-    def _write(self, key: str, wanted: Wanted, version: int) -> Reservation:
+    def _write_reservation(self, key: str, wanted: WantedReservation, version: int) -> Reservation:
         record = Reservation(
             reservation_id=f"rsv_{uuid4().hex}",
             idempotency_key=key,
@@ -224,6 +174,7 @@ class Store:
             quantity=wanted.quantity,
             version=version,
             created_at=now(),
+            released_at=None,
         )
         self._connection.execute(
             "UPDATE stock SET reserved = reserved + :quantity, version = :version WHERE sku = :sku", record
@@ -240,6 +191,37 @@ class Store:
         )
         return record
 
+    def _write_release(self, key: str, reservation: Reservation, version: int) -> Release:
+        record = Release(
+            release_id=f"rls_{uuid4().hex}",
+            idempotency_key=key,
+            reservation=reservation["idempotency_key"],
+            order=reservation["order"],
+            sku=reservation["sku"],
+            line=reservation["line"],
+            quantity=reservation["quantity"],
+            version=version,
+            created_at=now(),
+        )
+        self._connection.execute(
+            "UPDATE stock SET reserved = reserved - :quantity, version = :version WHERE sku = :sku", record
+        )
+        self._connection.execute(
+            "INSERT INTO releases VALUES (:release_id, :idempotency_key, :reservation_id, :version, :created_at)",
+            {**record, "reservation_id": reservation["reservation_id"]},
+        )
+        self._connection.execute(
+            'INSERT INTO effects (at, kind, "key", "order", sku, line, quantity, reservation)'
+            " VALUES (:created_at, 'released', :idempotency_key, :order, :sku, :line, :quantity, :reservation)",
+            record,
+        )
+        return record
+
+    def _widen_an_older_journal(self) -> None:
+        """A file from before there were releases has a journal that can't name what was released."""
+        if "reservation" not in {row["name"] for row in self._connection.execute("PRAGMA table_info(effects)")}:
+            self._connection.execute("ALTER TABLE effects ADD COLUMN reservation TEXT")
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._connection.execute("BEGIN IMMEDIATE")  # locks first, so that what is read can't change before the commit
@@ -250,6 +232,19 @@ class Store:
             if self._connection.in_transaction:  # SQLite has ended it itself after some errors, a full disk for one
                 self._connection.execute("ROLLBACK")
             raise
+
+
+def _replayed(earlier: R, wanted: Strict) -> R:
+    """The earlier record under a key, if it is of the same request."""
+    if not wanted.model_dump().items() <= earlier.items():
+        raise Refused(Refusal.KEY_REUSED, "this key stands for another request")
+    return earlier
+
+
+def _refuse_after(deadline: float | None) -> None:
+    """Asked last, after any wait for the file's lock: from here on there is only the commit itself."""
+    if deadline is not None and time.monotonic() > deadline:
+        raise Refused(Refusal.TOO_LATE, "received longer ago than the processing limit")
 
 
 def now() -> str:

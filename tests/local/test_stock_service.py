@@ -36,6 +36,13 @@ class Caller:
     async def look_up(self, key: str) -> httpx2.Response:
         return await self.http.get(f"/reservations/{key}")
 
+    async def release(self, key: str, reservation: str = "k1", **options: Any) -> httpx2.Response:
+        body = {"reservation": reservation}
+        return await self.http.post("/releases", json=body, headers={"Idempotency-Key": key}, **options)
+
+    async def look_up_release(self, key: str) -> httpx2.Response:
+        return await self.http.get(f"/releases/{key}")
+
     async def get(self, path: str, **query: str) -> Json:
         answer = await self.http.get(path, params=query)
         assert answer.status_code == 200, answer.text
@@ -94,6 +101,7 @@ async def test_a_reservation_changes_record_stock_and_journal_together(stock: Ca
         "line": 1,
         "version": 2,
         "created_at": record["created_at"],
+        "released_at": None,
     }
     after = await stock.get("/stock/A1")
     assert (before["on_hand"], before["reserved"], before["available"], before["version"]) == (3, 0, 3, 1)
@@ -217,6 +225,8 @@ async def test_requests_are_counted_when_received_whatever_becomes_of_them(stock
         "POST /reservations": 3,
         "GET /reservations/{key}": 1,
         "GET /reservations": 0,
+        "POST /releases": 0,
+        "GET /releases/{key}": 0,
         "GET /stock/{sku}": 0,
         "by_key": {"k1": 2, "k2": 1},
     }
@@ -359,8 +369,9 @@ async def test_what_is_armed_is_listed_and_can_be_disarmed(stock: Caller) -> Non
     await stock.arm("decline", times=2, match={"order": "O-1"})
     await stock.arm("lookup_fails")
     await stock.reserve("k1")
-    decline, lookup = {"fault": "decline", "times": 1, "match": {"order": "O-1"}}, {"fault": "lookup_fails", "times": 1}
-    assert await stock.get("/faults") == {"armed": [decline, {**lookup, "match": {}}]}
+    left = {"of": "reservations", "times": 1, "match": {}}
+    decline, lookup = {**left, "fault": "decline", "match": {"order": "O-1"}}, {**left, "fault": "lookup_fails"}
+    assert await stock.get("/faults") == {"armed": [decline, lookup]}
     await stock.disarm()
     assert await stock.get("/faults") == {"armed": []}
     assert (await stock.reserve("k1")).status_code == 201
