@@ -1,4 +1,4 @@
-"""The stock family: how much of an article there is, and reserving it for an order.
+"""The stock family: how much of an article there is, reserving it for an order, and releasing what was reserved.
 
 The service is an HTTP API that honours an idempotency key for ever and never commits later than its processing limit
 after it received a request. It can be asked by key what became of a request.
@@ -33,6 +33,7 @@ from settled.workflows.errors import ConfigurationError
 
 SOURCE = "stock service"
 Sku = Annotated[str, Field(min_length=1, max_length=64, description="The article's number, for example A1.")]
+Order = Annotated[str, Field(min_length=1, max_length=64, description="The order's number.")]
 
 
 class StockSettings(BaseSettings):
@@ -74,12 +75,20 @@ class LookupStock(Arguments):
 class ReserveStock(Arguments):
     """What `reserve_stock` is asked."""
 
-    order: Annotated[str, Field(min_length=1, max_length=64, description="The order's number.")]
+    order: Order
     sku: Sku
     quantity: Annotated[int, Field(gt=0, le=1_000_000, description="How many pieces.")]
     line: Annotated[
         int, Field(gt=0, le=1_000_000, description="The order's line; a deliberate second reservation has its own.")
     ] = 1
+
+
+class ReleaseStock(Arguments):
+    """What `release_stock` is asked."""
+
+    order: Order
+    sku: Sku
+    line: Annotated[int, Field(gt=0, le=1_000_000, description="The order's line, as it was reserved.")] = 1
 
 
 @read(timeout=timedelta(seconds=SETTINGS.timeout_seconds), resources=lambda asked: [f"stock/{asked.sku}"])
@@ -100,15 +109,20 @@ async def lookup_stock(asked: LookupStock, call: Call) -> Answer:
 
 async def find_reservation(asked: ReserveStock, call: Call) -> Found | Absent | InFlux:
     """Ask the service by key what became of a reservation."""
-    response = await call.http.get(_url("reservations", call.idempotency_key))
-    if response.status_code == httpx2.codes.ACCEPTED:
-        return InFlux("the service is still working on it")
-    body = _body(response)
-    if response.status_code == httpx2.codes.NOT_FOUND and body.get("complete") is True:
-        return Absent()
-    response.raise_for_status()
+    body = await _found("reservations", call)
+    if not isinstance(body, dict):
+        return body
     request = {name: body[name] for name in ("order", "sku", "quantity", "line")}
     return Found(key=body["idempotency_key"], request=request, answer=_reservation(body))
+
+
+async def find_release(asked: ReleaseStock, call: Call) -> Found | Absent | InFlux:
+    """Ask the service by key what became of a release."""
+    body = await _found("releases", call)
+    if not isinstance(body, dict):
+        return body
+    request = {name: body[name] for name in ("order", "sku", "line")}
+    return Found(key=body["idempotency_key"], request=request, answer=_release(body))
 
 
 @write(
@@ -137,13 +151,59 @@ async def reserve_stock(asked: ReserveStock, call: Call) -> Answer:
     return _reservation(body)
 
 
+@write(
+    key=("order", "sku", "line"),
+    scope=Scope.BUSINESS,
+    lookup=find_release,
+    dedupes=FOREVER,
+    lands_within=timedelta(seconds=SETTINGS.lands_within_seconds),
+    resources=lambda asked: [f"stock/{asked.sku}"],
+    timeout=timedelta(seconds=SETTINGS.timeout_seconds),
+    undoes="reserve_stock",
+)
+async def release_stock(asked: ReleaseStock, call: Call) -> Answer:
+    """Release what is reserved of an article for an order. Writes: all of that reservation's pieces become available.
+
+    Takes the order's number, the article's number (sku), and the order's line (1 unless the order has several of the
+    same article), as they were reserved. To change a quantity, release, then reserve again. Declined if there is no
+    such reservation, or if it was released already.
+    """
+    response = await call.http.post(
+        _url("releases"),
+        json={"reservation": call.undoes_key},
+        headers={"Idempotency-Key": call.idempotency_key},
+    )
+    body = _body(response)
+    _refuse(response, body)
+    return _release(body)
+
+
 def _reservation(body: dict[str, Any]) -> Answer:
-    names = ("reservation_id", "order", "sku", "quantity", "line")
+    return _record(body, ("reservation_id", "order", "sku", "quantity", "line"))
+
+
+def _release(body: dict[str, Any]) -> Answer:
+    return _record(body, ("release_id", "order", "sku", "quantity", "line"))
+
+
+def _record(body: dict[str, Any], names: tuple[str, ...]) -> Answer:
     return Answer(
         data={name: body[name] for name in names},
         source=SOURCE,
         version=f"version {body['version']}, as of {body['created_at']}",
     )
+
+
+async def _found(records: str, call: Call) -> dict[str, Any] | Absent | InFlux:
+    """The record under the call's key, if the service has it."""
+    response = await call.http.get(_url(records, call.idempotency_key))
+    if response.status_code == httpx2.codes.ACCEPTED:
+        return InFlux("the service is still working on it")
+    body = _body(response)
+    if response.status_code == httpx2.codes.NOT_FOUND and body.get("complete") is True:
+        return Absent()
+    response.raise_for_status()
+    return body
 
 
 def _url(*parts: str) -> str:
@@ -160,7 +220,10 @@ def _body(response: httpx2.Response) -> dict[str, Any]:
 
 DECLINES = {
     "insufficient_stock": Rejected,
+    "already_released": Rejected,
+    "several_reservations": Rejected,
     "declined": Rejected,
+    "no_reservation": NotFound,
     "unknown_sku": NotFound,
     "invalid_request": Rejected,
     "key_reused": Rejected,
@@ -173,7 +236,7 @@ def _refuse(response: httpx2.Response, body: dict[str, Any]) -> None:
 
     Raises:
         Rejected: it declined, for a reason of business.
-        NotFound: the article doesn't exist.
+        NotFound: the article, or what is to be released, doesn't exist.
         RateLimited: it asks to wait.
         HTTPStatusError: any other failure.
     """

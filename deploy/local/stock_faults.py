@@ -76,7 +76,7 @@ def rate_limited(_: web.Request, fault: "Fault") -> web.Response:
 def absent(of: Records) -> web.Response:
     """Nothing there, and everything was looked at."""
     refusal = Refusal.NO_RESERVATION if of is Records.RESERVATIONS else Refusal.NO_RELEASE
-    return refuse(refusal, f"there are no {of} under this key", complete=True)
+    return refuse(refusal, f"there is no {of.removesuffix('s')} under this key", complete=True)
 
 
 class Takes(Enum):

@@ -26,9 +26,9 @@ POST /releases, header `Idempotency-Key`, body `{reservation: KEY}`, the key tha
 GET /releases/{key} → 200, the record. 404 `no_release`, with `complete: true`.
 
 --no-dedupe: each POST is a new reservation, whatever its key, which only stands on the record. GET /reservations/{key}
-    answers 300 `several`, with `reservations`, where there is more than one; they can't be released, since the key
-    doesn't say which: 409 `several_reservations`. A second release is refused, under its own key too:
-    409 `already_released`.
+    answers 300 `several`, with `reservations`, where there is more than one (GET /releases/{key} likewise). They can't
+    be released, since the key doesn't say which: 409 `several_reservations`. The second release of a reservation is
+    refused under the key of the first, too: 409 `already_released`.
 --processing-limit: nothing is committed later than this after a request was received; 504 `too_late` instead. So what
     a lookup finds absent after that time can't land any more. Without the option nobody knows.
 

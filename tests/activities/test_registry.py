@@ -506,8 +506,8 @@ def test_r15_the_shipped_families_are_found_and_accepted() -> None:
     """R15: a family is a file; nothing else is edited."""
     tools = discover().tools
     # Whoever runs this may have installed families of others, too.
-    ours = [tools["lookup_stock"], tools["reserve_stock"]]
-    assert [effect_of(tool) for tool in ours] == [Effect.READ, Effect.WRITE]
+    ours = [tools["lookup_stock"], tools["reserve_stock"], tools["release_stock"]]
+    assert [effect_of(tool) for tool in ours] == [Effect.READ, Effect.WRITE, Effect.WRITE]
     for tool in ours:
         assert tool_schema(tool)["input_schema"]["additionalProperties"] is False
         assert len(tool.description) > 100
@@ -533,7 +533,7 @@ def test_a_family_of_another_distribution_joins_by_its_entry_point(
     (tmp_path / "acme_tools_one.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     entry_point(monkeypatch, "acme_tools_one")
-    assert set(discover().tools) == {"lookup_stock", "reserve_stock", "weather"}
+    assert set(discover().tools) == {"lookup_stock", "reserve_stock", "release_stock", "weather"}
 
 
 def test_two_tools_of_one_name_in_one_module_refuse_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

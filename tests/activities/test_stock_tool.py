@@ -29,13 +29,24 @@ from settled.activities.toolkit import (
     Scope,
 )
 from settled.activities.tools import stock
-from settled.activities.tools.stock import LookupStock, ReserveStock, find_reservation, lookup_stock, reserve_stock
+from settled.activities.tools.stock import (
+    LookupStock,
+    ReleaseStock,
+    ReserveStock,
+    find_release,
+    find_reservation,
+    lookup_stock,
+    release_stock,
+    reserve_stock,
+)
 from settled.local.stock_service import StockService
 from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.errors import ConfigurationError
 
 TWO = ReserveStock(order="O-1", sku="A1", quantity=2)
 KEY = remote_key("1" * 64, 1)
+ITS = ReleaseStock(order="O-1", sku="A1")
+RELEASE_KEY = remote_key("2" * 64, 1)
 
 
 class Shop:
@@ -55,9 +66,23 @@ class Shop:
     async def find(self, key: str = KEY) -> Any:
         return await self._call(find_reservation, TWO, key)
 
-    async def _call(self, function: Any, asked: Any, key: str) -> Any:
+    async def release(self, undoes_key: str = KEY, key: str = RELEASE_KEY) -> Answer:
+        answer: Answer = await self._call(release_stock.handler, ITS, key, undoes_key)
+        return answer
+
+    async def find_release(self, key: str = RELEASE_KEY) -> Any:
+        return await self._call(find_release, ITS, key, KEY)
+
+    async def _call(self, function: Any, asked: Any, key: str, undoes_key: str = "") -> Any:
         async with tool_client(0.5) as http:
-            call = Call(tenant="acme", principal="anna", http=http, deadline=steady() + 0.5, idempotency_key=key)
+            call = Call(
+                tenant="acme",
+                principal="anna",
+                http=http,
+                deadline=steady() + 0.5,
+                idempotency_key=key,
+                undoes_key=undoes_key,
+            )
             return await function(asked, call)
 
     async def ask(self, method: str, path: str, **options: Any) -> Any:
@@ -231,7 +256,139 @@ async def test_r75_a_service_that_is_not_there_was_sent_nothing(
     assert (failure.kind, failure.phase) == (ErrorKind.UNAVAILABLE, Phase.BEFORE_SEND)
 
 
+# Releasing
+
+
+async def test_a_release_is_answered_with_its_record_and_names_the_reservation_it_undoes(shop: Shop) -> None:
+    await shop.reserve()
+    answer = await shop.release()
+    record = await shop.ask("GET", f"/releases/{RELEASE_KEY}")
+    assert answer.data == {
+        "release_id": record["release_id"],
+        "order": "O-1",
+        "sku": "A1",
+        "quantity": 2,
+        "line": 1,
+    }
+    assert answer.source == "stock service"
+    assert answer.version == f"version 3, as of {record['created_at']}"
+    assert (record["idempotency_key"], record["reservation"]) == (RELEASE_KEY, KEY)
+    assert (await shop.look_up()).data["available"] == 3
+
+
+async def test_the_same_release_again_is_the_same_release(shop: Shop) -> None:
+    await shop.reserve()
+    assert await shop.release() == await shop.release()
+    assert await shop.effects() == 2
+
+
+async def test_what_was_released_is_reserved_and_released_again_under_the_next_generations_keys(shop: Shop) -> None:
+    for generation in (1, 2):
+        reservation, release = (remote_key(operation * 64, generation) for operation in "12")
+        await shop.reserve(key=reservation)
+        await shop.release(reservation, release)
+    assert await shop.effects() == 4
+    assert (await shop.look_up()).data["available"] == 3
+
+
+async def test_a_release_of_what_was_never_reserved_is_not_found(shop: Shop) -> None:
+    with pytest.raises(NotFound, match="no reservation under this key") as raised:
+        await shop.release()
+    failure = failure_of(raised.value)
+    assert (failure.kind, failure.phase) == (ErrorKind.NOT_FOUND, Phase.REFUSED)
+
+
+async def test_a_release_of_what_was_released_already_is_rejected(shop: Shop) -> None:
+    await shop.reserve()
+    await shop.release()
+    with pytest.raises(Rejected, match="it was released at 2") as raised:
+        await shop.release(key=remote_key("2" * 64, 2))
+    assert not isinstance(raised.value, NotFound)
+    failure = failure_of(raised.value)
+    assert (failure.kind, failure.phase) == (ErrorKind.REJECTED, Phase.REFUSED)
+    assert await shop.effects() == 2
+
+
+async def test_a_release_key_that_stands_for_another_reservation_is_rejected(shop: Shop) -> None:
+    """A release of the reservation's next generation must have a key of its own."""
+    await shop.reserve()
+    await shop.release()
+    await shop.reserve(key=remote_key("1" * 64, 2))
+    with pytest.raises(Rejected, match="another request"):
+        await shop.release(remote_key("1" * 64, 2))
+    assert await shop.effects() == 3
+
+
+async def test_a_release_of_one_of_several_reservations_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with StockService(tmp_path / "s.sqlite", {"A1": 9}, dedupe=False) as service:
+        monkeypatch.setattr(stock, "SETTINGS", stock.StockSettings(url=HttpUrl(service.url)))
+        shop = Shop(service)
+        await shop.reserve()
+        await shop.reserve()
+        with pytest.raises(Rejected, match="2 reservations"):
+            await shop.release()
+        assert await shop.effects() == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "effects"),
+    [
+        ("drop_reply_after_commit", 1),
+        ("drop_before_commit", 0),
+        ("bad_gateway_after_commit", 1),
+        ("garbage_after_commit", 1),
+        ("hold_reply_after_commit", 1),
+    ],
+)
+async def test_a_release_whose_answer_cannot_be_trusted_is_unknown_and_then_looked_up(
+    shop: Shop, fault: str, effects: int
+) -> None:
+    await shop.reserve()
+    await shop.arm(fault, of="releases")
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - any error will do, so long as it isn't one of ours
+        await shop.release()
+    failure = failure_of(raised.value)
+    assert (failure.kind, failure.phase) == (ErrorKind.UNKNOWN_RESULT, Phase.AFTER_SEND)
+    assert isinstance(await shop.find_release(), Found if effects else Absent)
+    assert await shop.effects() == 1 + effects
+    await shop.ask("DELETE", "/faults")
+
+
 # Looking up what became of a request
+
+
+async def test_a_release_whose_reply_was_lost_is_found_as_our_request(shop: Shop) -> None:
+    await shop.reserve()
+    await shop.arm("drop_reply_after_commit", of="releases")
+    with pytest.raises(httpx2.TransportError):
+        await shop.release()
+    found = await shop.find_release()
+    assert names_our_request(found, RELEASE_KEY, ITS.model_dump(mode="json"))
+    assert not names_our_request(found, RELEASE_KEY, {**ITS.model_dump(mode="json"), "line": 2})
+    assert found.answer == await shop.release(), "what the tool would have answered"
+    assert await shop.effects() == 2
+
+
+async def test_a_lookup_of_a_release_says_absent_in_flux_or_nothing_as_one_of_a_reservation_does(shop: Shop) -> None:
+    await shop.reserve()
+    assert await shop.find_release() == Absent()
+    await shop.release()
+    for fault in ("lookup_lags", "lookup_in_flux", "lookup_fails"):
+        await shop.arm(fault, of="releases")
+    assert await shop.find_release() == Absent()
+    assert isinstance(await shop.find_release(), InFlux)
+    with pytest.raises(httpx2.HTTPStatusError):
+        await shop.find_release()
+    assert isinstance(await shop.find_release(), Found)
+
+
+async def test_a_reservation_that_was_released_is_still_found(shop: Shop) -> None:
+    """It did happen; what undid it is another operation."""
+    await shop.reserve()
+    await shop.release()
+    assert names_our_request(await shop.find(), KEY, TWO.model_dump(mode="json"))
 
 
 async def test_r67_a_reservation_whose_reply_was_lost_is_found(shop: Shop) -> None:
@@ -327,6 +484,8 @@ async def test_r68_only_the_services_own_word_is_believed(status: int, body: byt
         call = Call(tenant="", principal="", http=http, deadline=steady() + 5, idempotency_key=KEY)
         with pytest.raises((httpx2.HTTPStatusError, ValueError, TypeError, KeyError)):
             await find_reservation(TWO, call)
+        with pytest.raises((httpx2.HTTPStatusError, ValueError, TypeError, KeyError)):
+            await find_release(ITS, call)
 
 
 @pytest.mark.parametrize(
@@ -346,16 +505,17 @@ async def test_r68_only_the_services_own_word_is_believed(status: int, body: byt
 async def test_r75_only_a_documented_refusal_is_believed_to_have_changed_nothing(status: int, body: bytes) -> None:
     async with httpx2.AsyncClient(transport=Impostor(status, body), trust_env=False) as http:
         call = Call(tenant="", principal="", http=http, deadline=steady() + 5, idempotency_key=KEY)
-        with pytest.raises((httpx2.HTTPStatusError, ValueError, TypeError, KeyError)) as raised:
-            await reserve_stock.handler(TWO, call)
-    assert failure_of(raised.value).kind is ErrorKind.UNKNOWN_RESULT
+        for tool, asked in ((reserve_stock, TWO), (release_stock, ITS)):
+            with pytest.raises((httpx2.HTTPStatusError, ValueError, TypeError, KeyError)) as raised:
+                await tool.handler(asked, call)
+            assert failure_of(raised.value).kind is ErrorKind.UNKNOWN_RESULT
 
 
 # What the tools declare
 
 
 def test_r33_the_family_says_what_its_service_promises() -> None:
-    assert faults_of(lookup_stock) == faults_of(reserve_stock) == []
+    assert faults_of(lookup_stock) == faults_of(reserve_stock) == faults_of(release_stock) == []
     assert key_forms(reserve_stock)[0].declaration == '[1,"reserve_stock","business",["line","order","sku"]]'
     assert (reserve_stock.scope, reserve_stock.dedupes) == (Scope.BUSINESS, FOREVER)
     assert reserve_stock.lookup is find_reservation
@@ -363,6 +523,16 @@ def test_r33_the_family_says_what_its_service_promises() -> None:
     assert list(reserve_stock.resources(TWO)) == ["stock/A1"]
     assert lookup_stock.resources is not None
     assert list(lookup_stock.resources(LookupStock(sku="A1"))) == ["stock/A1"]
+
+
+def test_a_release_has_the_key_fields_and_the_resources_of_the_reservation_it_undoes() -> None:
+    assert key_forms(release_stock)[0].declaration == '[1,"release_stock","business",["line","order","sku"]]'
+    assert release_stock.key == reserve_stock.key
+    assert (release_stock.undoes, release_stock.lookup) == (reserve_stock.name, find_release)
+    assert (release_stock.scope, release_stock.dedupes) == (Scope.BUSINESS, FOREVER)
+    assert release_stock.lands_within == reserve_stock.lands_within
+    assert release_stock.resources is not None
+    assert list(release_stock.resources(ITS)) == ["stock/A1"]
 
 
 @pytest.mark.parametrize(
@@ -382,6 +552,22 @@ def test_r33_the_family_says_what_its_service_promises() -> None:
 def test_r38_a_reservation_of_nothing_is_invalid(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ReserveStock.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"order": "", "sku": "A1"},
+        {"order": "1", "sku": ""},
+        {"order": "1", "sku": "A1", "line": 0},
+        {"order": "1", "sku": "A1", "quantity": 1},
+        {"order": "1"},
+    ],
+    ids=str,
+)
+def test_a_release_of_nothing_or_of_a_part_is_invalid(given: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ReleaseStock.model_validate(given)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import signal
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
@@ -221,14 +222,17 @@ async def test_requests_are_counted_when_received_whatever_becomes_of_them(stock
     await stock.reserve("k1")
     await stock.reserve("k2", {})
     await stock.look_up("k1")
+    await stock.release("r1")
+    await stock.release("r1", "k3")
+    await stock.look_up_release("r1")
     assert await stock.get("/requests") == {
         "POST /reservations": 3,
         "GET /reservations/{key}": 1,
         "GET /reservations": 0,
-        "POST /releases": 0,
-        "GET /releases/{key}": 0,
+        "POST /releases": 2,
+        "GET /releases/{key}": 1,
         "GET /stock/{sku}": 0,
-        "by_key": {"k1": 2, "k2": 1},
+        "by_key": {"k1": 2, "k2": 1, "r1": 2},
     }
 
 
@@ -256,6 +260,130 @@ async def test_the_journal_can_only_grow(stock: Caller, database: Path) -> None:
         for change in ("DELETE FROM effects", "UPDATE effects SET quantity = 1"):
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 connection.execute(change)
+
+
+# Releasing
+
+
+async def test_a_release_changes_record_reservation_stock_and_journal_together(stock: Caller) -> None:
+    reserved = (await stock.reserve("k1")).json()
+    answer = await stock.release("r1")
+    record = answer.json()
+    assert answer.status_code == 201
+    assert record == {
+        "release_id": record["release_id"],
+        "idempotency_key": "r1",
+        "reservation": "k1",
+        **ORDER,
+        "line": 1,
+        "version": 3,
+        "created_at": record["created_at"],
+    }
+    after = await stock.get("/stock/A1")
+    assert (after["on_hand"], after["reserved"], after["available"], after["version"]) == (3, 0, 3, 3)
+    facts = {"kind": "released", "key": "r1", **ORDER, "line": 1, "reservation": "k1"}
+    assert (await stock.get("/effects"))["effects"][1:] == [{"seq": 2, "at": record["created_at"], **facts}]
+    assert (await stock.look_up_release("r1")).json() == record
+    released = {**reserved, "released_at": record["created_at"]}
+    assert (await stock.look_up("k1")).json() == released
+    assert (await stock.get("/reservations"))["reservations"] == [released]
+
+
+async def test_the_same_release_again_is_the_same_record(stock: Caller) -> None:
+    await stock.reserve("k1")
+    first, again = await stock.release("r1"), await stock.release("r1")
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert "Idempotent-Replayed" not in first.headers
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.json() == first.json()
+    assert (await stock.get("/stock/A1"))["available"] == 3
+    assert await stock.effects(key="r1") == 1
+
+
+async def test_a_reservation_is_released_once_however_often_and_under_whatever_keys_it_is_asked_for(
+    stock: Caller,
+) -> None:
+    await stock.reserve("k1")
+    answers = await asyncio.gather(*(stock.release(f"r{n % 4}") for n in range(20)))
+    counted = Counter((answer.status_code, answer.json().get("error")) for answer in answers)
+    assert counted == {(201, None): 1, (200, None): 4, (409, "already_released"): 15}
+    assert (await stock.get("/stock/A1"))["available"] == 3
+    assert await stock.effects() == 2
+
+
+async def test_what_was_released_can_be_reserved_and_released_again_under_other_keys(stock: Caller) -> None:
+    """The way of an operation's generations: each has a key of its own."""
+    for generation in (1, 2):
+        assert (await stock.reserve(f"k{generation}", {**ORDER, "quantity": 3})).status_code == 201
+        assert (await stock.release(f"r{generation}", f"k{generation}")).status_code == 201
+    kinds = [(effect["kind"], effect["key"]) for effect in (await stock.get("/effects", order="O-1"))["effects"]]
+    assert kinds == [("reserved", "k1"), ("released", "r1"), ("reserved", "k2"), ("released", "r2")]
+    assert (await stock.get("/stock/A1"))["version"] == 5
+
+
+async def test_a_released_reservation_is_not_made_again_under_its_key(stock: Caller) -> None:
+    await stock.reserve("k1")
+    release = (await stock.release("r1")).json()
+    again = await stock.reserve("k1")
+    assert (again.status_code, again.json()["released_at"]) == (200, release["created_at"])
+    assert (await stock.get("/stock/A1"))["available"] == 3
+
+
+async def test_a_release_key_that_stands_for_another_reservation_is_refused(stock: Caller) -> None:
+    for key in ("k1", "k2"):
+        await stock.reserve(key, {**ORDER, "sku": "B2"})
+    await stock.release("r1", "k1")
+    answer = await stock.release("r1", "k2")
+    assert (answer.status_code, answer.json()["error"]) == (422, "key_reused")
+    assert await stock.effects() == 3
+
+
+async def test_nothing_is_released_that_was_not_reserved_and_the_key_may_be_used_again(stock: Caller) -> None:
+    answer = await stock.release("r1")
+    assert (answer.status_code, answer.json()["error"]) == (404, "no_reservation")
+    assert await stock.effects() == 0
+    await stock.reserve("k1")
+    assert (await stock.release("r1")).status_code == 201
+
+
+async def test_a_release_that_is_not_there_is_said_to_be_completely_absent(stock: Caller) -> None:
+    await stock.reserve("k1")
+    answer = await stock.look_up_release("k1")
+    assert answer.status_code == 404
+    assert (answer.json()["error"], answer.json()["complete"]) == ("no_release", True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "error", "named"),
+    [
+        ({}, {"reservation": "k1"}, "missing_key", "Idempotency-Key"),
+        ({"Idempotency-Key": "r" * 256}, {"reservation": "k1"}, "invalid_request", "Idempotency-Key"),
+        ({"Idempotency-Key": "r1"}, {}, "invalid_request", "reservation: "),
+        ({"Idempotency-Key": "r1"}, {"reservation": ""}, "invalid_request", "reservation: "),
+        ({"Idempotency-Key": "r1"}, {"reservation": "k1", "quantity": 1}, "invalid_request", "quantity"),
+    ],
+)
+async def test_a_malformed_release_is_refused_by_field(
+    stock: Caller, headers: dict[str, str], body: Json, error: str, named: str
+) -> None:
+    await stock.reserve("k1")
+    answer = await stock.http.post("/releases", json=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (400, error)
+    assert named in answer.json()["message"]
+    assert await stock.effects() == 1
+
+
+async def test_a_file_from_before_there_were_releases_is_opened_and_kept(database: Path) -> None:
+    async with called(database) as stock:
+        reserved = (await stock.reserve("k1")).json()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript("DROP TABLE releases; ALTER TABLE effects DROP COLUMN reservation")
+    for attempt in (201, 200):
+        async with called(database) as stock:
+            assert (await stock.look_up("k1")).json()["created_at"] == reserved["created_at"]
+            assert (await stock.release("r1")).status_code == attempt
+            effects = (await stock.get("/effects"))["effects"]
+            assert [effect.get("reservation") for effect in effects] == [None, "k1"]
 
 
 async def test_health_and_unknown_paths_are_answered_in_json(stock: Caller) -> None:
@@ -412,6 +540,7 @@ async def test_a_refused_body_leaves_faults_armed(stock: Caller) -> None:
         ({}, ["fault: "]),
         ({"fault": "decline", "tiems": 2}, ["tiems", "fault", "times", "match", "seconds"]),
         ({"fault": "decline", "times": 0}, ["times: "]),
+        ({"fault": "decline", "of": "orders"}, ["of: ", "reservations", "releases"]),
         ({"fault": "decline", "match": {"ordr": "O-1"}}, ["match.ordr", "order", "sku", "line", "quantity"]),
         ({"fault": "decline", "seconds": 1}, ["seconds: ", "decline"]),
         ({"fault": "commit_after_timeout"}, ["seconds: ", "commit_after_timeout"]),
@@ -425,6 +554,92 @@ async def test_a_fault_nobody_knows_is_refused_in_one_line(stock: Caller, body: 
     assert "\n" not in message
     assert [name for name in named if name not in message] == []
     assert await stock.get("/faults") == {"armed": []}
+
+
+# Faults of releases
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "effects"),
+    [
+        ("drop_reply_after_commit", None, 1),
+        ("drop_before_commit", None, 0),
+        ("bad_gateway_after_commit", 502, 1),
+        ("garbage_after_commit", 200, 1),
+        ("decline", 409, 0),
+        ("rate_limit", 429, 0),
+    ],
+)
+async def test_a_fault_can_be_meant_for_releases(stock: Caller, fault: str, status: int | None, effects: int) -> None:
+    await stock.arm(fault, of="releases")
+    assert (await stock.reserve("k1")).status_code == 201, "which is not what it is meant for"
+    if status is None:
+        with pytest.raises(httpx2.RemoteProtocolError, match="without sending a response"):
+            await stock.release("r1")
+    else:
+        assert (await stock.release("r1")).status_code == status
+    assert (await stock.look_up_release("r1")).status_code == (200 if effects else 404)
+    assert await stock.effects(key="r1") == effects
+    assert (await stock.release("r1")).status_code == (200 if effects else 201)
+
+
+async def test_a_fault_is_meant_for_reservations_unless_it_says_otherwise(stock: Caller) -> None:
+    await stock.reserve("k1")
+    await stock.arm("decline")
+    assert (await stock.release("r1")).status_code == 201
+    assert (await stock.reserve("k2")).status_code == 409
+
+
+async def test_a_late_release_happens_although_the_client_has_gone(stock: Caller) -> None:
+    await stock.reserve("k1")
+    await stock.arm("commit_after_timeout", of="releases", seconds=0.3)
+    with pytest.raises(httpx2.ReadTimeout):
+        await stock.release("r1", timeout=0.05)
+    assert (await stock.look_up_release("r1")).status_code == 404
+
+    async def found() -> bool:
+        return (await stock.look_up_release("r1")).status_code == 200
+
+    await until(found)
+    assert (await stock.get("/stock/A1"))["available"] == 3
+
+
+async def test_a_held_release_is_committed_at_once_and_goes_when_faults_are_disarmed(stock: Caller) -> None:
+    await stock.reserve("k1")
+    await stock.arm("hold_reply_after_commit", of="releases")
+    held = asyncio.create_task(stock.release("r1"))
+
+    async def committed() -> bool:
+        return await stock.effects(key="r1") == 1
+
+    await until(committed)
+    assert not held.done()
+    await stock.disarm()
+    assert (await held).status_code == 201
+
+
+async def test_a_lookup_of_a_release_fails_lags_or_is_in_flux_and_then_tells_the_truth(stock: Caller) -> None:
+    await stock.reserve("k1")
+    await stock.release("r1")
+    for fault in ("lookup_fails", "lookup_lags", "lookup_in_flux"):
+        await stock.arm(fault, of="releases")
+    assert (await stock.look_up("k1")).status_code == 200, "which is not what they are meant for"
+    failed, lagging, in_flux, truth = [await stock.look_up_release("r1") for _ in range(4)]
+    assert (failed.status_code, failed.json()["error"]) == (503, "lookup_failed")
+    assert (lagging.status_code, lagging.json()) == (404, (await stock.look_up_release("r2")).json())
+    assert (in_flux.status_code, in_flux.json()) == (202, {"status": "processing"})
+    assert truth.status_code == 200
+
+
+async def test_a_release_and_its_lookup_are_matched_by_what_was_reserved(stock: Caller) -> None:
+    """A release names a reservation only; a test knows the order."""
+    for number in (1, 2):
+        await stock.reserve(f"k{number}", {"order": f"O-{number}", "sku": "B2", "quantity": 1})
+    await stock.arm("decline", of="releases", match={"order": "O-2", "quantity": 1, "reservation": "k2"})
+    assert [(await stock.release(f"r{number}", f"k{number}")).status_code for number in (1, 2)] == [201, 409]
+    for order in ("O-1", "O-2"):
+        await stock.arm("lookup_in_flux", of="releases", match={"order": order})
+    assert [(await stock.look_up_release(key)).status_code for key in ("r3", "r2", "r1")] == [404, 202, 202]
 
 
 # Other services
@@ -445,6 +660,40 @@ async def test_without_dedupe_each_send_is_an_effect_and_lookups_show_them_all(d
             "reservations": [first.json(), second.json()],
         }
         assert await stock.effects(key="k1") == 2
+
+
+async def test_without_dedupe_a_reservation_is_released_once_all_the_same(database: Path) -> None:
+    async with called(database, dedupe=False) as stock:
+        await stock.reserve("k1")
+        answers = [await stock.release(key) for key in ("r1", "r1", "r2")]
+        assert [answer.status_code for answer in answers] == [201, 409, 409]
+        assert {answer.json()["error"] for answer in answers[1:]} == {"already_released"}
+        assert await stock.effects() == 2
+        await stock.reserve("k2", {**ORDER, "line": 2})
+        second = await stock.release("r1", "k2")
+        several = await stock.look_up_release("r1")
+        assert (several.status_code, several.json()["error"]) == (300, "several")
+        assert several.json()["releases"] == [answers[0].json(), second.json()]
+
+
+async def test_of_several_reservations_under_one_key_none_is_released(database: Path) -> None:
+    """Which of them is meant, the key doesn't say."""
+    async with called(database, dedupe=False) as stock:
+        for _ in range(2):
+            await stock.reserve("k1", {**ORDER, "quantity": 1})
+        answer = await stock.release("r1")
+        assert (answer.status_code, answer.json()["error"]) == (409, "several_reservations")
+        assert await stock.effects() == 2
+
+
+async def test_nothing_is_released_later_than_the_processing_limit(database: Path) -> None:
+    async with called(database, processing_limit=0.1) as stock:
+        await stock.reserve("k1")
+        await stock.arm("commit_after_timeout", of="releases", seconds=0.2)
+        answer = await stock.release("r1")
+        assert (answer.status_code, answer.json()["error"]) == (504, "too_late")
+        assert (await stock.get("/stock/A1"))["reserved"] == 2
+        assert await stock.effects() == 1
 
 
 async def test_nothing_commits_later_than_the_processing_limit(database: Path) -> None:
