@@ -1,7 +1,8 @@
 """The stock clerk: rules that stand in for the model when there is no API key.
 
-`clerk(body)` is a pure function of a request body. For a goal that it understands it proposes `reserve_stock` or
-`lookup_stock`; then it reads the results and says what became of them. It claims nothing that a result doesn't say.
+`clerk(body)` is a pure function of a request body. For a goal that it understands it proposes `reserve_stock`,
+`release_stock` or `lookup_stock`; then it reads the results and says what became of them. It claims nothing that a
+result doesn't say.
 """
 
 import hashlib
@@ -13,9 +14,12 @@ from typing import Any, NamedTuple
 from settled.local.messages_rules import Block, Body, Message, blocks, canonical
 from settled.local.messages_script import Reply, tool_use
 
-RESERVE, LOOK_UP = "reserve_stock", "lookup_stock"
+RESERVE, RELEASE, LOOK_UP = "reserve_stock", "release_stock", "lookup_stock"
 WHO = "I am the scripted stock clerk, not a model"
-UNDERSTANDS = f'{WHO}; I understand "reserve 2 of A1 for order 1001" and "how many A1 are there?".'
+UNDERSTANDS = (
+    f'{WHO}; I understand "reserve 2 of A1 for order 1001", "release the reservation of order 1001 of A1" and'
+    ' "how many A1 are there?".'
+)
 NEWS = "For your information, from the executor:"
 """How the executor begins when it tells a repeated task what was done already."""
 
@@ -26,13 +30,24 @@ NUMBERS = {"a": "1", "an": "1", **{word: str(number) for number, word in enumera
 _COUNT = rf"(?P<quantity>\d+|{'|'.join(NUMBERS)})(?:\s*x)?"
 _FILLER = r"(?:(?:the|of|for|in|any|some|units?|pieces?|pcs|items?|stock|levels?|sku|article|product)\s+)*"
 _SKU = r"(?P<sku>(?!(?:are|is|do|does)\b)[a-z0-9]\w*(?:[.-]\w+)*)"
-_ORDER = r"(?:for|to|on)\s+(?:the\s+|my\s+)?order\s+(?:number\s+|no\.?\s*)?#?(?P<order>\w+(?:-\w+)*)"
-_LINE = r"(?:,?\s+(?:on\s+)?line\s+(?P<line>\d+))?"
+_THE_ORDER = r"(?:the\s+|my\s+)?order\s+(?:number\s+|no\.?\s*)?#?(?P<order>\w+(?:-\w+)*)"
+_ORDER = rf"(?:for|to|on)\s+{_THE_ORDER}"
+_SOME_LINE = r",?\s+(?:on\s+|of\s+)?line\s+(?P<line>\d+)"
+_LINE = rf"(?:{_SOME_LINE})?"
 _WHAT = rf"\breserve\s+{_COUNT}\s+{_FILLER}{_SKU}"
+_RELEASE = r"\b(?<!the\s)(?:release|undo)\s+(?!of\b)"  # not the noun
+_ITS_ORDER = rf"(?:(?:reserved|made)\s+)?(?:for|to|on|of|from)\s+{_THE_ORDER}"
+_WHOLE = r"(?:(?:all|the|my|what\s+is|reservation|reserved|of|for|stock|sku|article|product)\s+)*"  # never a part
+_ALL_OF = rf"{_WHOLE}(?!\d+x?(?!\w|[.-]\w)){_SKU}"  # no count
+_RESERVATION = r"(?:(?:the|my|stock)\s+)*reservation\s+"
 
 GOALS: Sequence[tuple[str, re.Pattern[str]]] = (  # the first pattern that is found decides
     (RESERVE, re.compile(rf"{_WHAT}\s+{_ORDER}{_LINE}", re.IGNORECASE)),
     (RESERVE, re.compile(rf"\b{_ORDER}{_LINE},?\s+(?:please\s+)?{_WHAT}", re.IGNORECASE)),
+    (RELEASE, re.compile(rf"{_RELEASE}{_ALL_OF}\s+{_ITS_ORDER}{_LINE}", re.IGNORECASE)),
+    (RELEASE, re.compile(rf"{_RELEASE}{_RESERVATION}{_ITS_ORDER}{_SOME_LINE},?\s+{_ALL_OF}", re.IGNORECASE)),
+    (RELEASE, re.compile(rf"{_RELEASE}{_RESERVATION}{_ITS_ORDER},?\s+{_ALL_OF}{_LINE}", re.IGNORECASE)),
+    (RELEASE, re.compile(rf"\b{_ORDER}{_LINE},?\s+(?:please\s+)?{_RELEASE}{_ALL_OF}", re.IGNORECASE)),
     (LOOK_UP, re.compile(rf"\b(?:how\s+(?:many|much)|look\s*up|check|is\s+there)\s+{_FILLER}{_SKU}", re.IGNORECASE)),
 )
 NEGATION = re.compile(r"\b(?:not|never|don'?t|cancel)\b[^.!?;\n]*$", re.IGNORECASE)  # earlier in the same sentence
@@ -46,14 +61,18 @@ class Goal(NamedTuple):
 
 
 def goals(said: str) -> list[Goal]:
-    """The goals in a text, all of one kind; none if it is not understood, or says not to."""
-    for tool, pattern in GOALS:
-        found = [match for match in pattern.finditer(said) if _looks_like_sku(match["sku"])]
-        if any(NEGATION.search(said[: match.start()]) for match in found):
-            return []
-        if found:
-            return [Goal(tool, {name: word for name, word in match.groupdict().items() if word}) for match in found]
-    return []
+    """The goals in a text, all of one kind; none if it is not understood, or says not to, or both to and to undo."""
+    found = [(tool, matches) for tool, pattern in GOALS if (matches := _matches(pattern, said))]
+    if not found or {RESERVE, RELEASE} <= {tool for tool, _ in found}:
+        return []
+    tool, matches = found[0]
+    if any(NEGATION.search(said[: match.start()]) for match in matches):
+        return []
+    return [Goal(tool, {name: word for name, word in match.groupdict().items() if word}) for match in matches]
+
+
+def _matches(pattern: re.Pattern[str], said: str) -> list[re.Match[str]]:
+    return [match for match in pattern.finditer(said) if _looks_like_sku(match["sku"])]
 
 
 def _looks_like_sku(word: str) -> bool:
@@ -76,20 +95,27 @@ def _arguments(goal: Goal, tool: Mapping[str, Any]) -> dict[str, Any]:
 
 # --- Results ----------------------------------------------------------------------------------------------------------
 
-UNSETTLED = "It is not known whether {quantity} of {sku} are reserved for order {order}: {why}."
-RESERVE_SENTENCES: Mapping[str, str] = {  # any status that isn't listed leaves it open
-    "completed": "Reserved {quantity} of {sku} for order {order}{reservation}.",
-    **dict.fromkeys(
-        ("rejected", "not_executed", "not_found", "invalid_arguments", "permission_denied", "unknown_tool"),
-        "Not reserved: {why}.",
-    ),
+UNSETTLED: Mapping[str, str] = {  # what any status leaves open that isn't listed below
+    RESERVE: "It is not known whether {quantity} of {sku} are reserved for order {order}: {why}.",
+    RELEASE: "It is not known whether the reservation of {sku} for order {order} is released: {why}.",
+}
+NOT_DONE = ("rejected", "not_executed", "not_found", "invalid_arguments", "permission_denied", "unknown_tool")
+SETTLED: Mapping[str, Mapping[str, str]] = {
+    RESERVE: {
+        "completed": "Reserved {quantity} of {sku} for order {order}{number}.",
+        **dict.fromkeys(NOT_DONE, "Not reserved: {why}."),
+    },
+    RELEASE: {
+        "completed": "Released the reservation of {quantity} of {sku} for order {order}{number}.",
+        **dict.fromkeys(NOT_DONE, "Not released: {why}."),
+    },
 }
 FOUND = "There are {available} of {sku} available."
 FOUND_NO_NUMBER = "The result for {sku} does not say how many are available."
 NOT_FOUND = "I could not look up {sku}: {why}."
 ASKED = {"quantity": "some", "sku": "it", "order": "it"}  # what the call itself may have left out
 AVAILABLE = ("available", "sellable", "quantity", "count", "stock", "on_hand")
-RESERVATION = ("reservation_id", "reservation", "id")
+RECORD = {RESERVE: "reservation", RELEASE: "release"}
 REASONS = ("message", "reason", "detail", "note", "error")
 
 
@@ -97,19 +123,20 @@ def report(call: Block, result: Block) -> str:
     """What became of a call, in one sentence that says no more than its result does."""
     said = _text(result)
     read = _json_object(said)
-    if read is None or call["name"] not in (RESERVE, LOOK_UP):
+    if read is None or call["name"] not in (RESERVE, RELEASE, LOOK_UP):
         return f"{call['name']} answered: {' '.join(said.split())[:200] or 'nothing'}"
     data = read["data"] if isinstance(read.get("data"), dict) else read
     status = str(read.get("status") or ("unknown" if result.get("is_error") else "completed"))
-    number = _first(data, RESERVATION)
+    record = RECORD.get(call["name"], "")
+    number = _first(data, (f"{record}_id", record, "id"))
     facts = {
         **{**ASKED, **call["input"], **{name: data[name] for name in ASKED if name in data}},
         "available": _first(data, AVAILABLE),
-        "reservation": f" (reservation {number})" if number else "",
+        "number": f" ({record} {number})" if number else "",
         "why": (_first(read, REASONS) or _first(data, REASONS) or f"the result is {status}").rstrip("."),
     }
-    if call["name"] == RESERVE:
-        return RESERVE_SENTENCES.get(status, UNSETTLED).format_map(facts)
+    if call["name"] in SETTLED:
+        return SETTLED[call["name"]].get(status, UNSETTLED[call["name"]]).format_map(facts)
     found = FOUND if facts["available"] else FOUND_NO_NUMBER
     return (found if status == "completed" else NOT_FOUND).format_map(facts)
 

@@ -9,7 +9,7 @@ import pytest
 from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
 from settled.activities.composing import news_text
-from settled.local.clerk import LOOK_UP, NEWS, RESERVE, UNDERSTANDS, clerk, goals
+from settled.local.clerk import LOOK_UP, NEWS, RELEASE, RESERVE, UNDERSTANDS, clerk, goals
 from settled.local.messages_rules import first_fault
 from settled.local.messages_server import MessagesServer
 from settled.workflows.contract.operation import OperationState, OperationView
@@ -22,7 +22,7 @@ def tool(name: str, **properties: Json) -> Json:
     return {"name": name, "input_schema": {"type": "object", "properties": properties}}
 
 
-TOOLS = [tool(RESERVE), tool(LOOK_UP)]
+TOOLS = [tool(RESERVE), tool(RELEASE), tool(LOOK_UP)]
 
 
 def told(goal: str, *more: Json, tools: list[Json] | None = None) -> Json:
@@ -51,6 +51,7 @@ def answered(goal: str, content: Any, *, is_error: bool = False, note: str = "")
 
 
 GOAL = "reserve 2 of A1 for order 1001"
+RELEASING = "release the reservation of order 1001 of A1"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,44 @@ GOAL = "reserve 2 of A1 for order 1001"
 )
 def test_a_wish_to_reserve_is_understood_in_any_usual_wording(goal: str, more: dict[str, str]) -> None:
     assert goals(goal) == [(RESERVE, {**WORDS, **more})]
+
+
+@pytest.mark.parametrize(
+    ("goal", "more"),
+    [
+        (RELEASING, {}),
+        ("Please RELEASE the reservation of A1 for order 1001.", {}),
+        ("release A1 for order 1001", {}),
+        ("release all the A1 reserved for order #1001", {}),
+        ("release what is reserved of A1 for order number 1001", {}),
+        ("undo my reservation of article A1 for the order SO-7, line 3", {"order": "SO-7", "line": "3"}),
+        ("undo the stock reservation for order 1001 of b-2.x, line 3", {"sku": "b-2.x", "line": "3"}),
+        ("release the reservation of order 1001, line 3, of A1", {"line": "3"}),
+        ("release the reservation of order 1001 of 12-AB.", {"sku": "12-AB"}),
+        ("For order 1001, please release the reservation of A1", {}),
+        ("Don't worry. Release A1\nfor order 1001!", {}),
+        (f"Look up A1, and then {RELEASING}", {}),
+    ],
+)
+def test_a_wish_to_release_is_understood_in_any_usual_wording(goal: str, more: dict[str, str]) -> None:
+    assert goals(goal) == [(RELEASE, {"sku": "A1", "order": "1001", **more})]
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        *("release 2 of A1 for order 1001", "release two A1 for order 1001", "release some of A1 for order 1001"),
+        *("release the reservation of order 1001 of 2 of A1", "release the reservation of order 1001 of 2x A1"),
+    ],
+)
+def test_a_part_of_a_reservation_is_not_released(goal: str) -> None:
+    """A release is of all its pieces."""
+    assert said(told(goal)) == UNDERSTANDS
+
+
+def test_what_is_to_be_both_reserved_and_released_is_left_alone() -> None:
+    """One of the two only, or the two at once, would be something else."""
+    assert said(told(f"{RELEASING}, then reserve 3 of A1 for order 1001")) == UNDERSTANDS
 
 
 @pytest.mark.parametrize(
@@ -93,6 +132,8 @@ def test_a_question_for_stock_is_understood_in_any_usual_wording(goal: str) -> N
         *("Hello", "reserve 2 of A1", "reserve some of A1 for order 1001", "release 2 of A1 for order 1001"),
         *("do not reserve 2 of A1 for order 1001", "Never, please, reserve 2 of A1 for order 1001"),
         *("the reservation of 2 of A1 for order 1001", "check whether it works", "how many are there?"),
+        *("release the reservation of order 1001", "release A1", "the release of A1 for order 1001"),
+        *(f"do not {RELEASING}", "is a release of A1 for order 1001 possible?"),
     ],
 )
 def test_the_clerk_says_who_it_is_when_it_does_not_understand(goal: str) -> None:
@@ -111,10 +152,20 @@ def test_a_reservation_is_proposed_under_an_id_that_is_new_in_every_turn() -> No
     assert later.content[0]["id"] != call["id"]
 
 
+def test_a_release_is_proposed() -> None:
+    (call,) = clerk(told(f"{RELEASING}, line 3")).content
+    word, number = {"type": "string"}, {"type": "integer", "default": 1}
+    (typed,) = clerk(told(f"{RELEASING}, line 3", tools=[tool(RELEASE, order=word, sku=word, line=number)])).content
+    for proposed in (call, typed):
+        assert (proposed["name"], proposed["input"]) == (RELEASE, {"sku": "A1", "order": "1001", "line": 3})
+
+
 def test_several_wishes_are_several_calls() -> None:
     calls = clerk(told(f"{GOAL}, and reserve 1 of B2 for order 1002")).content
     assert [(call["input"]["sku"], call["input"]["order"]) for call in calls] == [("A1", "1001"), ("B2", "1002")]
     assert len({call["id"] for call in calls}) == 2
+    calls = clerk(told("release A1 for order 1001, and release B2 for order 1002")).content
+    assert [(call["input"]["sku"], call["input"]["order"]) for call in calls] == [("A1", "1001"), ("B2", "1002")]
 
 
 def test_arguments_have_the_types_of_the_schema() -> None:
@@ -132,7 +183,7 @@ def test_arguments_have_the_types_of_the_schema() -> None:
     assert clerk(told(goal, tools=[offered])).content[0]["input"]["quantity"] == "2"
 
 
-@pytest.mark.parametrize(("goal", "missing"), [(GOAL, RESERVE), ("look up A1", LOOK_UP)])
+@pytest.mark.parametrize(("goal", "missing"), [(GOAL, RESERVE), (RELEASING, RELEASE), ("look up A1", LOOK_UP)])
 def test_a_tool_that_is_not_offered_is_not_called(goal: str, missing: str) -> None:
     offered = [other for other in TOOLS if other["name"] != missing]
     assert f"I need the tool {missing}, which is not offered to me" in said(told(goal, tools=offered))
@@ -172,6 +223,30 @@ def test_what_became_of_a_reservation_is_told_truthfully(
     written = content if isinstance(content, str) else json.dumps(content) + "\n[a note of the executor]"
     shown = [{"type": "text", "text": written}] if as_blocks and written else written
     assert said(answered(GOAL, shown, is_error=is_error)).startswith(sentence)
+
+
+RELEASED = {"status": "completed", "data": {"release_id": "L-7", "sku": "A1", "quantity": 2}}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (RELEASED, "Released the reservation of 2 of A1 for order 1001 (release L-7)."),
+        ({"status": "completed", "data": {}}, "Released the reservation of some of A1 for order 1001."),
+        ({"status": "rejected", "message": "it was released before."}, "Not released: it was released before."),
+        ({"status": "not_found", "message": "no reservation"}, "Not released: no reservation."),
+        *(
+            (
+                {"status": status, "message": "no answer"},
+                "It is not known whether the reservation of A1 for order 1001 is released: no answer.",
+            )
+            for status in ("unknown", "unavailable", "of_a_later_year")
+        ),
+    ],
+)
+def test_what_became_of_a_release_is_told_truthfully(content: Json, sentence: str) -> None:
+    is_error = content["status"] != "completed"
+    assert said(answered(RELEASING, json.dumps(content), is_error=is_error)) == sentence
 
 
 @pytest.mark.parametrize(
