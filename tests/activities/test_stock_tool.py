@@ -70,8 +70,8 @@ class Shop:
         answer: Answer = await self._call(release_stock.handler, ITS, key, undoes_key)
         return answer
 
-    async def find_release(self, asked: ReleaseStock = ITS) -> Any:
-        return await self._call(find_release, asked, RELEASE_KEY, KEY)
+    async def find_release(self, asked: ReleaseStock = ITS, undoes_key: str = KEY) -> Any:
+        return await self._call(find_release, asked, RELEASE_KEY, undoes_key)
 
     async def _call(self, function: Any, asked: Any, key: str, undoes_key: str = "") -> Any:
         async with tool_client(0.5) as http:
@@ -368,6 +368,8 @@ async def test_a_release_whose_reply_was_lost_is_found_as_our_request(shop: Shop
     assert names_our_request(found, RELEASE_KEY, ITS.model_dump(mode="json"))
     another = ReleaseStock(order="O-1", sku="A1", line=2)
     assert not names_our_request(await shop.find_release(another), RELEASE_KEY, another.model_dump(mode="json"))
+    of_another = await shop.find_release(undoes_key=remote_key("1" * 64, 2))
+    assert not names_our_request(of_another, RELEASE_KEY, ITS.model_dump(mode="json"))
     assert found.answer == await shop.release(), "what the tool would have answered"
     assert await shop.effects() == 2
 
