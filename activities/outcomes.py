@@ -64,7 +64,12 @@ class Outcomes:
         # Another request, or a newer intent, under the same key is none of this task's business.
         same = operation is not None and operation.subject.fingerprint == order.intent.fingerprint
         if operation is not None and same and operation.generation <= order.intent.generation:
-            await self._note(operation, task, WaitsFor.NOTHING if settled or refused else WaitsFor.RESULT)
+            waits = not settled and not refused
+            await self._note(operation, task, WaitsFor.RESULT if waits else WaitsFor.NOTHING)
+            now = await self.stores.ledger.read(operation.key)
+            if waits and now is not None and now.seq != operation.seq:
+                # It has changed meanwhile, and whoever changed it may not have seen this wait: nobody would tell.
+                return await self.stand(order, task, now, repeated=repeated)
         return Outcome(
             standing=stands.standing,
             permit=stands.permit,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
@@ -101,7 +103,6 @@ async def dispatch(order: Order) -> Outcome:
     sending = workflow.start_activity(
         names.DISPATCH,
         order,
-        result_type=Outcome,
         start_to_close_timeout=seconds + ATTEMPT_MARGIN,
         retry_policy=RetryPolicy(maximum_attempts=1),
         cancellation_type=workflow.ActivityCancellationType.ABANDON,
@@ -110,8 +111,8 @@ async def dispatch(order: Order) -> Outcome:
     # A paused activity has no timeouts, so the wait has one of its own.
     done, _ = await workflow.wait([sending], timeout=(seconds + LONGEST_QUEUE).total_seconds())
     if done and sending.exception() is None:
-        outcome: Outcome = sending.result()
-        return outcome
+        with suppress(ValidationError):  # an operator may have completed the activity, with anything
+            return Outcome.model_validate(sending.result())
     sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     return await reconcile(order)
 

@@ -43,8 +43,9 @@ async def test_the_write_of_a_terminated_task_is_settled_and_not_sent_again(
         assert step.view is not None
         assert (step.view.state, step.view.sends, step.view.evidence) == (state, 1, Evidence.LOOKUP)
         rows = await desk.parts.stores.ledger.journal(operation.key)
-        journal = [row.event for row in rows if row.event not in ("lookup_failed", "absent_so_far")]
-        assert journal == ["claimed", "unclear", event]
+        # A lookup that was begun before the task was terminated may still issue a permit, which is voided then.
+        passing = ("lookup_failed", "absent_so_far", "absent_resend", "withdrawn")
+        assert [row.event for row in rows if row.event not in passing] == ["claimed", "unclear", event]
         if state is OperationState.NOT_EXECUTED:
             assert rows[-1].at > rows[0].body["deadline"] + LANDS_WITHIN
         assert len(await desk.effects()) == effects

@@ -10,9 +10,11 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 
 from settled.activities.journal import Subject
+from settled.activities.keys import key_forms
 from settled.activities.protocol import Claim
 from settled.activities.registry import Registry
 from settled.activities.toolkit import FOREVER, Answer, Arguments, Call, Found, Scope, read, write
+from settled.activities.tools.stock import reserve_stock
 from settled.local.messages_script import Reply, text, tool_use
 from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.names import SETTLEMENT
@@ -199,7 +201,8 @@ async def test_every_unsettled_operation_of_a_closed_task_is_handed_on_however_m
     assert result.tally.unsettled == 0
     for number in range(25):
         about = Subject(tool="reserve_stock", tenant="t", principal="p", fingerprint="f", arguments="", resources=())
-        ask = Claim(subject=about, generation=1, permit=1, seconds=1.0, task="many")
+        declaration = key_forms(reserve_stock)[0].declaration
+        ask = Claim(subject=about, generation=1, permit=1, seconds=1.0, task="many", declaration=declaration)
         await ledger.claim(f"{number:064x}", ask)
     assert len((await ledger.view("many")).unsettled) == 20
     assert len(await ledger.unsettled_keys("many")) == 25
