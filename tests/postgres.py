@@ -43,6 +43,7 @@ OPTIONS = {
     "dynamic_shared_memory_type": "mmap",
     "shared_buffers": "32MB",
     "max_connections": "200",
+    "deadlock_timeout": "200ms",
     "autovacuum": "off",
     "timezone": "UTC",
 }
@@ -114,10 +115,36 @@ class PostgresServer:
 
     async def kill(self) -> None:
         """Kill it, and every process that serves a connection: nobody is told anything."""
-        for child in self._children():
+        for each in self._all():
             with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+                os.kill(each, signal.SIGKILL)
         await self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop all its processes, as if the network to it were gone: connections stay, and nobody answers."""
+        for each in self._all():
+            os.kill(each, signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let them go on."""
+        for each in self._all():
+            os.kill(each, signal.SIGCONT)
+
+    async def hold_commits(self) -> None:
+        """From now on a commit is on disk and isn't answered: the server waits for the word of a replica that isn't there."""
+        await self.tell("ALTER SYSTEM SET synchronous_standby_names = 'nobody'; SELECT pg_reload_conf()")
+
+    async def held_commits(self) -> bool:
+        """Whether a commit waits."""
+        return bool(await self.tell("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+
+    async def cut_held_commits(self) -> None:
+        """End the connections whose commits wait, unanswered."""
+        await self.tell("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+
+    async def answer_commits(self) -> None:
+        """Hold no more commits."""
+        await self.tell("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()")
 
     async def new_database(self) -> str:
         """An empty database of the caller's own; returns its address."""
@@ -148,11 +175,11 @@ class PostgresServer:
         """What it has said so far."""
         return (self.folder / "log").read_text(errors="replace")
 
-    def _children(self) -> list[int]:
-        """The server's processes that serve connections, and its helpers."""
+    def _all(self) -> list[int]:
+        """The server's process, and those of its children that it has now: its helpers, and one for each connection."""
         assert self.process is not None, "it was started"
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in children.read_text().split()] if children.exists() else []
+        return [self.process.pid, *map(int, children.read_text().split() if children.exists() else ())]
 
     async def _answers(self) -> bool:
         with suppress(Exception):
