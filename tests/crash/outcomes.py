@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from temporalio.client import WorkflowHandle
+
 from settled.workflows.contract.ending import Status, Verdict
 from settled.workflows.contract.operation import Evidence, OperationState, OperationView
 from settled.workflows.contract.result import TaskResult
-from tests.desk import Desk, until
+from tests.desk import Desk, reserve, status_of, until
 
 GOAL = "reserve 2 of A1 for order 1001"
 RESERVED = {"order": "1001", "sku": "A1", "quantity": 2}
@@ -42,6 +47,42 @@ async def assert_reserved_once(
     assert desk.model.refusals == []
 
 
+async def a_write_that_is_out(desk: Desk, task: str | None = None) -> WorkflowHandle[Any, TaskResult]:
+    """A task whose write has had its effect, and waits for the reply until the faults are disarmed."""
+    desk.will_say(reserve(), "Reserved.")
+    await desk.arm("hold_reply_after_commit")
+    handle = await desk.start(TASK, task)
+    await until_reserved(desk)
+    return handle
+
+
+async def two_writes_that_are_out(desk: Desk) -> list[WorkflowHandle[Any, TaskResult]]:
+    """Two tasks with different writes, each like the one above."""
+    desk.will_say(reserve(), reserve(order="2002", sku="B2"), "Reserved.", "Reserved.")
+    await desk.arm("hold_reply_after_commit", times=2)
+    handles = [await desk.start(GOAL)]
+    await until_reserved(desk)
+    handles.append(await desk.start(GOAL))
+
+    async def both() -> bool:
+        return len(await desk.effects()) == 2
+
+    await until(both)
+    return handles
+
+
+async def assert_each_reserved_once(desk: Desk, results: Sequence[TaskResult]) -> None:
+    """One effect for each of the two tasks."""
+    assert [(effect["order"], effect["sku"]) for effect in await desk.effects()] == [("1001", "A1"), ("2002", "B2")]
+    assert [result.status for result in results] == [Status.UNVERIFIED] * 2
+    assert {operation.state for result in results for operation in result.operations} == {OperationState.COMPLETED}
+    for operation in await in_ledger(desk):
+        assert await desk.journal(operation) == ["claimed", "succeeded"]
+        assert operation.sends == 1
+    assert (await desk.requests())["POST /reservations"] == 2
+    assert desk.model.refusals == []
+
+
 async def in_ledger(desk: Desk) -> list[OperationView]:
     """Every operation of the ledger."""
     return [listed.view for listed in await desk.parts.stores.ledger.listed()]
@@ -70,6 +111,16 @@ async def until_it_is(desk: Desk, state: OperationState) -> OperationView:
     (operation,) = await until(one)
     assert isinstance(operation, OperationView)
     return operation
+
+
+async def until_it_waits(desk: Desk, task: str) -> None:
+    """Wait until the task, in whatever run it is now, says that it waits."""
+    handle = desk.client.get_workflow_handle(task)
+
+    async def waits() -> bool:
+        return bool((await status_of(handle)).waits_for)
+
+    await until(waits)
 
 
 async def disarm(desk: Desk) -> None:
