@@ -104,6 +104,19 @@ def current(desk: Desk, handle: Handle) -> Handle:
     return desk.client.get_workflow_handle(handle.id, result_type=TaskResult)
 
 
+async def start_by_hand(desk: Desk, task: str, request: Any, *options: str) -> Handle:
+    """Start a task with the `temporal` command; returns it in whatever run it is in."""
+    what = ("--type", AGENT_TASK, "--task-queue", desk.parts.settings.task_queue, "--workflow-id", task)
+    await temporal(desk, "workflow", "start", *what, "--input", json.dumps(request), *options)
+    return desk.client.get_workflow_handle(task, result_type=TaskResult)
+
+
+async def run_after(desk: Desk, task: str, run: str | None) -> str | None:
+    """The current run of a workflow, if it is another one by now."""
+    description = await desk.client.get_workflow_handle(task).describe()
+    return description.run_id if description.run_id != run else None
+
+
 async def is_paused(handle: Handle) -> bool:
     """Whether an activity of the task is paused, and doesn't run any more."""
     pending = (await handle.describe()).raw_description.pending_activities
