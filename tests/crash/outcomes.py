@@ -31,7 +31,7 @@ async def assert_reserved_once(
     Args:
         desk: where it happened.
         result: what the task came to.
-        journal: the events of the operation's journal, in order; all of them, but for lookups that failed.
+        journal: the events of the operation's journal, in order; all of them, but for lookups that settled nothing.
         sends: attempts that may have been sent, as the ledger counts them.
         posts: requests to write that the service received.
         evidence: what the completed state rests on.
@@ -42,7 +42,8 @@ async def assert_reserved_once(
     assert (operation.state, operation.evidence) == (OperationState.COMPLETED, evidence)
     (standing,) = await in_ledger(desk)
     assert (standing.key, standing.state, standing.sends) == (operation.key, OperationState.COMPLETED, sends)
-    assert [event for event in await desk.journal(operation) if event != "lookup_failed"] == list(journal)
+    rows = await desk.journal(operation)
+    assert [event for event in rows if event not in ("lookup_failed", "absent_so_far")] == list(journal)
     assert (await desk.requests())["POST /reservations"] == posts
     assert desk.model.refusals == []
 
@@ -121,6 +122,16 @@ async def until_it_waits(desk: Desk, task: str) -> None:
         return bool((await status_of(handle)).waits_for)
 
     await until(waits)
+
+
+async def until_both_succeeded(desk: Desk) -> None:
+    """Wait until the one operation's journal ends with the successes of two attempts."""
+
+    async def have() -> bool:
+        (operation,) = await in_ledger(desk)
+        return (await desk.journal(operation))[-2:] == ["succeeded", "succeeded"]
+
+    await until(have)
 
 
 async def disarm(desk: Desk) -> None:

@@ -6,11 +6,9 @@ operator forges reaches the task, and may reach its model; the ledger goes by wh
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,10 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from settled.activities.registry import Registry, discover
-from settled.activities.toolkit import Answer, Call
+from settled.activities.registry import discover
 from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.operation import OperationState
-from settled.workflows.errors import Rejected
+from tests.crash.handlers import Hesitant
 from tests.crash.operator import of_activity, temporal
 from tests.crash.outcomes import (
     TASK,
@@ -70,23 +67,6 @@ async def test_route_13_a_forged_outcome_sends_nothing_and_the_real_one_counts(
     result = await result_of(handle)
     assert json.loads(desk.model.requests[1]["messages"][-1]["content"][0]["content"])["status"] == "completed"
     await assert_reserved_once(desk, result, "claimed", "succeeded")
-
-
-class Hesitant:
-    """The tool `reserve_stock`, at a service that thinks about it for as long as it likes, and declines."""
-
-    def __init__(self) -> None:
-        self.let_go = asyncio.Event()
-
-    def registry(self) -> Registry:
-        """The tools, with this one among them."""
-        tool = replace(discover().write("reserve_stock"), handler=self.handle)
-        return hurried(Registry(discover().tools | {tool.name: tool}), seconds=12.0)  # type: ignore[operator]  # a Mapping that is a dict
-
-    async def handle(self, asked: Any, call: Call) -> Answer:
-        """Decline, in the end."""
-        await self.let_go.wait()
-        raise Rejected("we would rather not")
 
 
 async def test_route_13_a_forged_success_convinces_the_model_and_nobody_else(temporal: Client, tmp_path: Path) -> None:

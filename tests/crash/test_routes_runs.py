@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from temporalio import workflow
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.common import RetryPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import Worker
 
 from settled.local.messages_script import HttpError
@@ -23,17 +24,20 @@ from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.names import AGENT_TASK
 from settled.workflows.contract.operation import Evidence, OperationState
 from settled.workflows.contract.result import TaskResult
-from tests.crash.operator import Handle, current, run_after, start_by_hand, temporal
+from tests.crash.handlers import Stubborn
+from tests.crash.operator import Handle, current, run_after, start_by_hand, time_out_soon
+from tests.crash.operator import temporal as temporal_command
 from tests.crash.outcomes import (
     TASK,
     a_write_that_is_out,
     assert_reserved_once,
     disarm,
     in_ledger,
+    until_both_succeeded,
     until_it_is,
     until_it_waits,
 )
-from tests.desk import Desk, reserve, result_of, status_of, until
+from tests.desk import Desk, open_desk, reserve, result_of, status_of, until
 
 
 async def test_route_8_a_start_after_success_sends_once(desk: Desk) -> None:
@@ -67,13 +71,39 @@ async def test_routes_7_and_8_a_start_after_a_termination_waits_for_the_old_atte
     desk.script.insert(1, desk.script[0])
     options = ["--id-conflict-policy", how]
     if how == "terminate and start":
-        await temporal(desk, "workflow", "terminate", "--workflow-id", handle.id)
+        await temporal_command(desk, "workflow", "terminate", "--workflow-id", handle.id)
         options = []
     again = await start_by_hand(desk, handle.id, TASK, *options)
     await until_it_waits(desk, handle.id)
     assert (await again.describe()).run_id != handle.first_execution_run_id
     await disarm(desk)
     await assert_reserved_once(desk, await result_of(again), "claimed", "succeeded")
+
+
+async def test_route_7_a_cancelled_attempt_that_goes_on_beside_a_new_run_has_one_effect(
+    temporal: Client, tmp_path: Path
+) -> None:
+    """R69: it ignores its deadline and its cancel, and writes after the new run has; both have one key."""
+    tool = Stubborn()
+    async with open_desk(temporal, tmp_path, registry=tool.registry(lands_within=60.0)) as desk:
+        try:
+            desk.will_say(reserve(), reserve(), "Reserved.")
+            await desk.arm("lookup_fails", times=1000)
+            handle = await desk.start(TASK)
+            await until_it_is(desk, OperationState.DISPATCHED)
+            await temporal_command(desk, "workflow", "cancel", "--workflow-id", handle.id)
+            await time_out_soon(desk, handle, seconds=0.2)
+            with pytest.raises(WorkflowFailureError) as ended:
+                await result_of(handle)
+            assert isinstance(ended.value.cause, CancelledError)
+            await disarm(desk)
+            result = await result_of(await start_by_hand(desk, handle.id, TASK))
+            journal = ("claimed", "expired", "absent_resend", "claimed", "succeeded")
+            await assert_reserved_once(desk, result, *journal, sends=2)
+        finally:
+            tool.let_go.set()
+        await until_both_succeeded(desk)
+        await assert_reserved_once(desk, result, *journal, "succeeded", sends=2, posts=2)
 
 
 async def test_route_8_a_start_while_a_settlement_is_at_work_waits_for_it(desk: Desk) -> None:
@@ -83,7 +113,7 @@ async def test_route_8_a_start_while_a_settlement_is_at_work_waits_for_it(desk: 
     await desk.arm("lookup_fails", times=1000)
     handle = await desk.start(TASK)
     operation = await until_it_is(desk, OperationState.UNKNOWN)
-    await temporal(desk, "workflow", "terminate", "--workflow-id", handle.id)
+    await temporal_command(desk, "workflow", "terminate", "--workflow-id", handle.id)
     again = await start_by_hand(desk, handle.id, TASK)
     await until_it_waits(desk, handle.id)
     settlement = await desk.settlement(operation)
@@ -154,25 +184,25 @@ async def test_route_10_a_schedule_that_overlaps_or_is_backfilled_sends_once(pat
     what = ("--type", AGENT_TASK, "--task-queue", desk.parts.settings.task_queue, "--input", json.dumps(TASK))
     when = ("--interval", "1h", "--overlap-policy", "AllowAll", "--remaining-actions", "0")
     named = ("--schedule-id", schedule)
-    await temporal(desk, "schedule", "create", *named, "--workflow-id", schedule, *what, *when)
+    await temporal_command(desk, "schedule", "create", *named, "--workflow-id", schedule, *what, *when)
     try:
         if how == "backfill":
             now = datetime.now(UTC)
             since, to = (moment.strftime("%Y-%m-%dT%H:%M:%SZ") for moment in (now - timedelta(hours=2), now))
             span = ("--start-time", since, "--end-time", to, "--overlap-policy", "AllowAll")
-            await temporal(desk, "schedule", "backfill", *named, *span)
+            await temporal_command(desk, "schedule", "backfill", *named, *span)
         else:
-            await temporal(desk, "schedule", "trigger", *named)
+            await temporal_command(desk, "schedule", "trigger", *named)
             (first,) = await until(lambda: tasks_of(desk, schedule, 1))
             await until(lambda: is_over(first.id[-len("00:00:00Z") :]))
-            await temporal(desk, "schedule", "trigger", *named, "--overlap-policy", "AllowAll")
+            await temporal_command(desk, "schedule", "trigger", *named, "--overlap-policy", "AllowAll")
         tasks = await until(lambda: tasks_of(desk, schedule, 2))
         await desk.model.until(lambda server: server.count == 2)
         await until(desk.effects)
         await disarm(desk)
         results = [await result_of(task) for task in tasks]
     finally:
-        await temporal(desk, "schedule", "delete", *named)
+        await temporal_command(desk, "schedule", "delete", *named)
     for result in results:
         await assert_reserved_once(desk, result, "claimed", "succeeded")
 
