@@ -146,9 +146,6 @@ async def test_route_9_a_workflow_by_the_name_of_ours_repeats_nothing(desk: Desk
     await assert_reserved_once(desk, result, "claimed", "succeeded")
 
 
-@pytest.mark.xfail(
-    raises=AssertionError, reason="the dispatch takes the key from its order: an order with another key sends again"
-)
 async def test_route_9_an_order_whose_key_is_not_its_action_s_sends_nothing(desk: Desk) -> None:
     """R63: the key follows from the tool and its arguments, so an order that says otherwise is refused."""
     desk.will_say(reserve(), "Reserved.")
@@ -158,7 +155,10 @@ async def test_route_9_an_order_whose_key_is_not_its_action_s_sends_nothing(desk
     forged = order.model_copy(update={"intent": order.intent.model_copy(update={"key": "f" * 64, "resources": ()})})
     await run_as_an_impostor(desk, handle.id, DISPATCH, forged, Double)
     assert (await desk.requests())["POST /reservations"] == 1
-    await assert_reserved_once(desk, result, "claimed", "succeeded")
+    assert len(await desk.effects()) == 1
+    assert await desk.journal(result.operations[0]) == ["claimed", "succeeded"]
+    rows = await desk.parts.stores.ledger.journal("f" * 64)
+    assert [str(row.event) for row in rows] == ["withdrawn"], "the order's permit is void"
 
 
 async def test_route_9_a_step_of_a_settlement_by_hand_finds_out_and_sends_nothing(patient_desk: Desk) -> None:

@@ -215,9 +215,6 @@ class Meeting(Ledger):
             await self.taken_back.wait()
 
 
-@pytest.mark.xfail(
-    raises=TimeoutError, reason="the old attempt takes the new run's wait back, and nobody wakes it before its recheck"
-)
 async def test_route_5_a_run_that_begins_to_wait_while_the_old_attempt_ends_is_told(
     temporal: Client, tmp_path: Path
 ) -> None:
