@@ -15,7 +15,7 @@ help: ## list the targets
 demo: $(READY) ## run a task whose write loses its reply, on a real server; KEEP=1 leaves everything running
 	@$(BIN)/settled local --demo $(if $(filter 1,$(KEEP)),--keep)
 
-test: $(READY) ## run the tests
+test: $(READY) ## run the tests, on SQLite and on a PostgreSQL of their own
 	@$(BIN)/python -m pytest -q
 
 histories: $(READY) ## record anew the histories that the replay tests replay (after a deliberate change only)
