@@ -9,11 +9,12 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
@@ -30,13 +31,49 @@ STORE_CLOCKS = {
     "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
     "postgresql": "SELECT extract(epoch FROM clock_timestamp())::double precision",
 }
-BUSY_SECONDS = 30
 RETRY_PAUSE_SECONDS = 0.5
 T = TypeVar("T")
 WAL_TRIES, WAL_PAUSE_SECONDS = 600, 0.05
-DRIVERS: dict[str, dict[str, Any]] = {
-    "sqlite+aiosqlite": {"connect_args": {"timeout": BUSY_SECONDS}},
-    "postgresql+asyncpg": {"pool_pre_ping": True},
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """How long who waits for whom, in seconds: a frozen process loses its locks before those who wait for them give up.
+
+    SQLite knows only the wait for its lock, and a process that is frozen inside a transaction keeps that.
+    """
+
+    connect: float = 10.0
+    """For a connection."""
+    idle: float = 10.0
+    """The server, for the next statement of a transaction; then it ends the session, and frees what that has locked."""
+    lock: float = 30.0
+    """A statement, for a lock."""
+    answer: float = 45.0
+    """For the end of a statement; then the server counts as out of reach: frozen itself, or cut off."""
+
+
+WORK = Waits()
+MIGRATION = Waits(idle=600.0, lock=3_600.0, answer=3_600.0)
+"""A table may be large, and all workers of a deployment wait for the first one's migration."""
+
+
+def _sqlite_options(waits: Waits) -> dict[str, Any]:
+    return {"connect_args": {"timeout": waits.lock}}
+
+
+def _postgresql_options(waits: Waits) -> dict[str, Any]:
+    server_settings = {
+        "idle_in_transaction_session_timeout": f"{waits.idle * 1_000:.0f}",
+        "lock_timeout": f"{waits.lock * 1_000:.0f}",
+    }
+    connect_args = {"timeout": waits.connect, "command_timeout": waits.answer, "server_settings": server_settings}
+    return {"pool_pre_ping": True, "connect_args": connect_args}
+
+
+DRIVERS: dict[str, Callable[[Waits], dict[str, Any]]] = {
+    "sqlite+aiosqlite": _sqlite_options,
+    "postgresql+asyncpg": _postgresql_options,
 }
 """The drivers that are supported, and how an engine of each is made."""
 
@@ -52,15 +89,16 @@ class Database:
     Args:
         url: an SQLAlchemy URL of an async driver, such as `sqlite+aiosqlite:///settled.db`.
         clock: who tells the time; the store itself unless a test says otherwise.
+        waits: how long who waits for whom.
 
     Raises:
         ConfigurationError: the URL is none, or names a database that isn't supported.
     """
 
-    def __init__(self, url: str, *, clock: Clock = store_clock) -> None:
+    def __init__(self, url: str, *, clock: Clock = store_clock, waits: Waits = WORK) -> None:
         self.url = url
         self._clock = clock
-        self.engine = _engine(url)
+        self.engine = _engine(url, waits)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
@@ -83,11 +121,11 @@ class Database:
         await self.engine.dispose()
 
 
-def _engine(url: str) -> AsyncEngine:
+def _engine(url: str, waits: Waits) -> AsyncEngine:
     driver = ""
     try:
         driver = make_url(url).drivername
-        engine = create_async_engine(url, hide_parameters=True, **DRIVERS[driver]) if driver in DRIVERS else None
+        engine = create_async_engine(url, hide_parameters=True, **DRIVERS[driver](waits)) if driver in DRIVERS else None
     except (ArgumentError, ValueError):
         raise ConfigurationError(
             "SETTLED_DATABASE_URL: not a database URL; write one like sqlite+aiosqlite:///settled.db"
@@ -145,17 +183,33 @@ async def patiently(action: Callable[[], Awaitable[T]], seconds: float) -> T:
             await asyncio.sleep(RETRY_PAUSE_SECONDS)
 
 
-PASSING_STATES = ("08", "40", "53", "57P")
-"""SQLSTATE classes of what may pass: no connection, a rolled-back transaction, no room, a server on its way."""
+PASSING_STATES = ("08", "25006", "25P03", "40", "53", "55P03", "57")
+"""SQLSTATEs, and classes of them, of what may pass.
+
+No connection; a server that became a standby; a transaction that was idle for too long, or rolled back; no room; a lock
+that wasn't had; a statement that somebody ended; a server that comes or goes.
+"""
 
 
 def unavailable(error: BaseException) -> bool:
     """Whether the error says that the database can't be reached now, rather than that the statement is wrong."""
-    if isinstance(error, OperationalError | InterfaceError | PoolTimeout | ConnectionError | TimeoutError):
+    # OSError: refused, no route, no name, or "multiple exceptions" where a name stands for several addresses.
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeout | OSError):
         return True
     if not isinstance(error, DBAPIError):
         return False
     # A driver's own errors come as they are: asyncpg says by SQLSTATE, or only in words, that its connection is gone.
-    state = str(getattr(error.orig, "sqlstate", None) or "")
     gone = error.connection_invalidated or "connection was closed" in str(error.orig)
-    return gone or state.startswith(PASSING_STATES)
+    return gone or _state(error).startswith(PASSING_STATES)
+
+
+def collided(error: DBAPIError) -> bool:
+    """Whether another writer was in the way, so that the same transaction, run again, may succeed.
+
+    It wrote the same row first, or the server ended one of two transactions that waited for each other.
+    """
+    return isinstance(error, IntegrityError) or _state(error).startswith("40")
+
+
+def _state(error: DBAPIError) -> str:
+    return str(getattr(error.orig, "sqlstate", None) or "")

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sqlalchemy import delete, insert, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities import protocol, schema
+from settled.activities.database import collided
 from settled.activities.declared_keys import DeclaredKeys
 from settled.activities.epochs import open_epoch
 from settled.activities.journal import Entry, Operation, Row, advance, fold
@@ -130,8 +131,10 @@ class Ledger(LedgerLists):
             try:
                 async with self.database.write() as connection:
                     return await change(connection)
-            except IntegrityError:
-                continue  # another writer's row, or hold, was there first: look again
+            except DBAPIError as error:
+                if not collided(error):
+                    raise
+                # Another writer's row, or hold, was there first: look again.
         raise JournalConflict(f"operation {key[:12]}: other writers were faster {MAX_TRIES} times; try again")
 
     async def _claim(self, connection: AsyncConnection, key: str, ask: protocol.Claim) -> Amended:

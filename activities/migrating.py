@@ -9,7 +9,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, func, select
 
 import settled.activities.migrations
-from settled.activities.database import Database
+from settled.activities.database import MIGRATION, Database
 from settled.workflows.errors import ConfigurationError
 
 LOCK = 0x5E771ED
@@ -29,8 +29,12 @@ async def migrate(database: Database) -> None:
     except Exception as error:
         lines = str(getattr(error, "orig", error)).splitlines() or [type(error).__name__]
         raise ConfigurationError(f"SETTLED_DATABASE_URL: the database can't be opened: {lines[0]}") from error
-    async with database.write() as connection:
-        await connection.run_sync(_upgrade)
+    migrating = Database(database.url, waits=MIGRATION)
+    try:
+        async with migrating.write() as connection:
+            await connection.run_sync(_upgrade)
+    finally:
+        await migrating.close()
 
 
 def _upgrade(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures that every test may use: one real Temporal server for the whole run, and a desk for each test."""
+"""Fixtures that every test may use: one real server of each kind for the whole run, a store or a desk for each test."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from tests.desk import Desk, open_desk, temporal_server
+from tests.postgres import PostgresServer, postgres_server
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +17,34 @@ async def temporal() -> AsyncIterator[Client]:
     """A client of a real Temporal dev server of this run's own."""
     async with temporal_server() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+async def postgres() -> AsyncIterator[PostgresServer]:
+    """A real PostgreSQL server of this run's own."""
+    async with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def postgres_url(postgres: PostgresServer) -> AsyncIterator[str]:
+    """A database on PostgreSQL that nobody has used."""
+    made = await postgres.new_database()
+    yield made
+    await postgres.take_back(made)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A database on SQLite that nobody has used."""
+    return f"sqlite+aiosqlite:///{tmp_path / 'settled.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    """A database that nobody has used, on each of the stores that are supported."""
+    made: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
+    return made
 
 
 @pytest.fixture

@@ -218,21 +218,26 @@ async def open_desk(
         profiles: the agent profiles; the clerk unless given.
         interceptors: of the worker.
         working: whether a worker of this process serves the desk.
-        settings: of the worker.
+        settings: of the worker; `database_url`, say, for another store than SQLite in the folder.
     """
-    quick = {"lookup_first_seconds": 0.1, "lookup_most_seconds": 0.5, "recheck_seconds": 2.0, "drain_seconds": 1.0}
+    quick: dict[str, Any] = {
+        "lookup_first_seconds": 0.1,
+        "lookup_most_seconds": 0.5,
+        "recheck_seconds": 2.0,
+        "drain_seconds": 1.0,
+    }
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(StockService(folder / "stock.db", {"A1": 3, "B2": 10, "C3": 1000}))
         script: list[Step] = []
         model = await stack.enter_async_context(MessagesServer(script))
         stock.SETTINGS = stock.StockSettings(url=HttpUrl(service.url))
         known = registry or hurried(discover(), seconds=2.0, lands_within=timedelta(seconds=1))
-        configured = Settings(
-            database_url=f"sqlite+aiosqlite:///{folder / 'settled.db'}",
-            task_queue=f"agents-{uuid4().hex[:8]}",
-            model_url=model.url,
-            **(quick | settings),
-        )
+        places: dict[str, Any] = {
+            "database_url": f"sqlite+aiosqlite:///{folder / 'settled.db'}",
+            "task_queue": f"agents-{uuid4().hex[:8]}",
+            "model_url": model.url,
+        }
+        configured = Settings(**(places | quick | settings))
         made_of = await stack.enter_async_context(parts(configured, known, profiles or {"stock-clerk": CLERK}))
         http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False))
         if working:

@@ -10,7 +10,6 @@ the ledger that is handed to the worker's parts.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import importlib
 import os
 import signal
@@ -39,9 +38,9 @@ from settled.workflows.contract.operation import Outcome
 from settled.workflows.converter import data_converter
 from settled.workflows.states import Event
 from tests.desk import CLERK, hurried
+from tests.mortal import die_with
 
 REPORTS = frozenset({Event.SUCCEEDED, Event.DECLINED, Event.NOT_SENT, Event.UNCLEAR})
-PR_SET_PDEATHSIG = 1
 
 
 class Point(StrEnum):
@@ -223,14 +222,6 @@ def say(line: str) -> None:
     """Tell the test."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its starter dies, since a stopped one would stay for ever. Linux only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != parent:
-            sys.exit("the test is gone")
 
 
 def main() -> None:

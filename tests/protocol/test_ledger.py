@@ -1,17 +1,12 @@
-"""The ledger on real SQLite files: what the store enforces, whoever writes and whoever dies.
-
-With SETTLED_TEST_POSTGRES (say, postgresql+asyncpg://postgres@127.0.0.1:5432) the same tests run on PostgreSQL as well.
-"""
+"""The ledger on a real SQLite and a real PostgreSQL: what the store enforces, whoever writes and whoever dies."""
 
 import ast
 import asyncio
 import json
-import os
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -23,9 +18,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import insert, select, text
+from sqlalchemy import insert, select
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities import journal, ledger, protocol, schema, settling, standing
 from settled.activities.database import Database, unavailable
@@ -46,7 +41,6 @@ from tests.protocol.stories import DEDUPES, KEY, PROMISE, ended, order, subject
 S, E = OperationState, Event
 OTHER = "cd" * 32
 RESOURCE = "acme/stock/A1"
-POSTGRES = os.environ.get("SETTLED_TEST_POSTGRES")
 NAMES = count()
 
 
@@ -58,28 +52,6 @@ class Clock:
 
     async def __call__(self, connection: AsyncConnection) -> float:
         return self.at
-
-
-@asynccontextmanager
-async def fresh_url(kind: str, folder: Path) -> AsyncIterator[str]:
-    """The address of a database that nobody has used."""
-    if kind == "sqlite":
-        yield f"sqlite+aiosqlite:///{folder / f'settled-{next(NAMES)}.db'}"
-        return
-    name = f"settled_{os.getpid()}_{next(NAMES)}"
-    server = create_async_engine(f"{POSTGRES}/postgres", isolation_level="AUTOCOMMIT")
-    async with server.connect() as connection:
-        await connection.execute(text(f"CREATE DATABASE {name}"))
-    yield f"{POSTGRES}/{name}"
-    async with server.connect() as connection:
-        await connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    await server.dispose()
-
-
-@pytest.fixture(params=["sqlite", *(["postgresql"] if POSTGRES else [])])
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    async with fresh_url(request.param, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +16,17 @@ from settled.activities.migrating import migrate
 from settled.activities.transcript import Node, Role, Transcripts, make_node
 from settled.workflows.errors import TranscriptError
 
+UNCHECKED = {
+    "sqlite": ("PRAGMA foreign_keys=OFF", "PRAGMA foreign_keys=ON"),
+    "postgresql": ("SET session_replication_role = replica", "SET session_replication_role = origin"),
+}
+"""How a store is told to check no references, and to check them again."""
 ROOT = make_node(None, Role.ROOT, {"model": "m", "system": "s"})
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = Database(f"sqlite+aiosqlite:///{tmp_path / 'settled.db'}")
+async def database(url: str) -> AsyncIterator[Database]:
+    opened = Database(url)
     await migrate(opened)
     yield opened
     await opened.close()
@@ -183,10 +187,11 @@ async def test_a_node_without_its_parent_is_refused_and_not_lost_in_silence(
 async def test_a_chain_with_a_gap_is_not_shown_as_a_shorter_one(database: Database, transcripts: Transcripts) -> None:
     nodes = talk(4)
     await transcripts.add(*nodes)
+    off, on = UNCHECKED[database.engine.dialect.name]
     async with database.read() as connection:
-        await connection.execute(text("PRAGMA foreign_keys=OFF"))
+        await connection.execute(text(off))
         await connection.execute(delete(schema.nodes).where(schema.nodes.c.digest == nodes[2].digest))
-        await connection.execute(text("PRAGMA foreign_keys=ON"))
+        await connection.execute(text(on))
     with pytest.raises(TranscriptError, match="is not whole"):
         await transcripts.chain(nodes[-1].digest)
     assert await transcripts.chain(nodes[1].digest) == nodes[:2]

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -23,9 +22,8 @@ TASK = "order-2001-with-a-name-that-is-longer-than-a-narrow-terminal-is-wide"
 SHOWN = '{"note":"\u009b31m\u202e","order":"2001","sku":"B2"}'
 
 
-async def filled(folder: Path) -> str:
-    """The URL of a ledger with one operation."""
-    url = f"sqlite+aiosqlite:///{folder}/settled.db"
+async def fill(url: str) -> None:
+    """Make a ledger with one operation."""
     database = Database(url)
     await migrate(database)
     subject = Subject(
@@ -33,7 +31,6 @@ async def filled(folder: Path) -> str:
     )
     await Ledger(database).claim(KEY, protocol.Claim(subject=subject, generation=1, permit=1, seconds=5.0, task=TASK))
     await database.close()
-    return url
 
 
 def operations(url: str, *words: str) -> list[str]:
@@ -45,9 +42,10 @@ def operations(url: str, *words: str) -> list[str]:
 
 
 @pytest.fixture
-async def url(tmp_path: Path) -> str:
-    """A ledger with one operation."""
-    return await filled(tmp_path)
+async def url(url: str) -> str:
+    """A ledger with one operation, on each of the stores."""
+    await fill(url)
+    return url
 
 
 async def listed(url: str, *words: str) -> list[str]:

@@ -1,0 +1,305 @@
+"""The store goes away, comes back, and stands in the way: what is really raised then, and what waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from settled.activities import protocol
+from settled.activities.database import WORK, Database, Waits, patiently, store_clock, unavailable
+from settled.activities.journal import Entry, Operation
+from settled.activities.ledger import Ledger
+from settled.activities.migrating import migrate
+from settled.workflows.contract.operation import OperationState
+from settled.workflows.states import Event
+from tests.crash.processes import started
+from tests.desk import until
+from tests.postgres import PostgresServer, postgres_server
+from tests.protocol.store_faults import FAULTS, NOTED, Fault, run
+from tests.protocol.stories import KEY, ended, order, subject
+from tests.protocol.test_ledger import OTHER, key
+
+E = Event
+HURRIED = Waits(connect=0.5, idle=0.5, lock=0.5, answer=0.5)
+
+
+@pytest.fixture(scope="module")
+async def server() -> AsyncIterator[PostgresServer]:
+    """A server that may be taken away: nobody else uses it."""
+    async with postgres_server() as started:
+        yield started
+
+
+@pytest.fixture
+async def database(server: PostgresServer) -> AsyncIterator[Database]:
+    """A ledger on that server."""
+    opened = Database(await server.new_database())
+    await migrate(opened)
+    yield opened
+    await opened.close()
+    await server.take_back(opened.url)
+
+
+# --- What is raised ---
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+async def test_what_may_pass_is_told_from_what_is_wrong(
+    server: PostgresServer, database: Database, fault: Fault
+) -> None:
+    """Whatever PostgreSQL, its driver, the network or the system raises."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # which one it is, is the driver's business
+        await fault(server, database)
+    error = caught.value
+    if isinstance(error, ExceptionGroup):
+        (error,) = error.exceptions
+    assert unavailable(error), repr(error)
+    await run(database, "SELECT 1")
+
+
+@pytest.mark.parametrize("statement", ["SELEC 1", "SELECT * FROM nowhere", "SELECT 1 / 0"])
+async def test_a_wrong_statement_is_no_outage(database: Database, statement: str) -> None:
+    with pytest.raises(DBAPIError) as caught:
+        await run(database, statement)
+    assert not unavailable(caught.value)
+
+
+# --- Who waits for it ---
+
+
+async def work(books: Ledger, name: str, done: asyncio.Event) -> list[str]:
+    """Claim operations, report that they succeeded, and read them, until it is enough; returns their keys."""
+    keys: list[str] = []
+    while not done.is_set():
+        at = key(f"{name} {len(keys)}")
+        keys.append(at)
+        await patiently(partial(books.claim, at, order(about=subject(resources=()))), 30)
+        await patiently(partial(books.amend, at, succeeded), 30)
+        operation = await patiently(partial(books.read, at), 30)
+        assert operation is not None
+        assert operation.state is OperationState.COMPLETED
+    return keys
+
+
+def succeeded(operation: Operation | None, now: float) -> Entry | None:
+    assert operation is not None
+    return protocol.report(operation, ended(E.SUCCEEDED, result="r1"), now)
+
+
+async def come_and_go(server: PostgresServer, how: str) -> None:
+    """Take the server away for a moment."""
+    match how:
+        case "stop":
+            await server.stop()
+        case "kill":
+            await server.kill()
+        case "freeze":
+            server.freeze()
+            await asyncio.sleep(HURRIED.answer * 1.5)
+            server.wake()
+            return
+    await server.start()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill", "freeze"])
+async def test_claims_reports_and_reads_get_through_an_outage(
+    server: PostgresServer, database: Database, how: str
+) -> None:
+    done, workers = asyncio.Event(), [Database(database.url, waits=HURRIED) for _ in range(3)]
+    working = [asyncio.create_task(work(Ledger(each), str(n), done)) for n, each in enumerate(workers)]
+    try:
+        for _ in range(2):
+            seen = await rows_in(database)
+            await until(partial(more_rows_than, database, seen))
+            await come_and_go(server, how)
+        done.set()
+        keys = await asyncio.gather(*working)
+    finally:
+        for task in working:
+            task.cancel()
+        for each in workers:
+            await each.close()
+    for at in chain.from_iterable(keys):
+        assert [row.event for row in await Ledger(database).journal(at)] == [E.CLAIMED, E.SUCCEEDED]
+
+
+async def rows_in(database: Database) -> int:
+    """How many rows all journals have."""
+    async with database.read() as connection:
+        return int((await connection.execute(text("SELECT count(*) FROM journal"))).scalar_one())
+
+
+async def more_rows_than(database: Database, number: int) -> bool:
+    return await rows_in(database) > number
+
+
+async def test_a_locked_file_is_waited_for(tmp_path: Path) -> None:
+    """SQLite has no server that could go; another process may hold on to its lock, as long as it likes."""
+    path = tmp_path / "settled.db"
+    database = Database(f"sqlite+aiosqlite:///{path}", waits=Waits(lock=0.1))
+    await migrate(database)
+    with closing(sqlite3.connect(path)) as other:
+        other.isolation_level = None
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DBAPIError, match="locked") as caught:
+            await Ledger(database).claim(KEY, order())
+        assert unavailable(caught.value)
+        claiming = asyncio.create_task(patiently(lambda: Ledger(database).claim(KEY, order()), 30))
+        done, _ = await asyncio.wait({claiming}, timeout=0.5)
+        assert not done, "it waits"
+        other.execute("ROLLBACK")
+    assert (await claiming).entry is not None
+    await database.close()
+
+
+async def test_a_claim_whose_commit_went_unanswered_stands_and_is_not_granted_again(
+    server: PostgresServer, database: Database
+) -> None:
+    """The commit is on disk, and the connection is ended before the answer: the server waits for a replica's word."""
+    books = Ledger(database)
+    await books.now()
+    await server.hold_commits()
+    claiming = asyncio.create_task(books.claim(KEY, order()))
+    await until(server.held_commits)
+    await server.cut_held_commits()
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # which one it is, is the driver's business
+        await claiming
+    await server.answer_commits()
+    assert unavailable(caught.value)
+    again = await books.claim(KEY, order())
+    assert again.entry is None
+    assert again.operation is not None
+    assert (again.operation.state, again.operation.permit) == (OperationState.DISPATCHED, 1)
+    assert [row.event for row in await books.journal(KEY)] == [E.CLAIMED]
+
+
+# --- Many at once ---
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "serializable"])
+@pytest.mark.parametrize("about", ["one key", "one resource"])
+async def test_of_many_claims_from_many_connections_exactly_one_is_granted(
+    server: PostgresServer, database: Database, about: str, isolation: str
+) -> None:
+    """Whatever isolation an operator has made the database's own."""
+    await server.tell(
+        f"ALTER DATABASE {database.url.rpartition('/')[2]} SET default_transaction_isolation = '{isolation}'"
+    )
+    workers = [Database(database.url) for _ in range(3)]
+    asks = [
+        Ledger(workers[n % 3]).claim(KEY if about == "one key" else key(str(n)), order(task=f"task-{n}"))
+        for n in range(30)
+    ]
+    asked = await asyncio.gather(*asks)
+    (granted,) = [each for each in asked if each.entry is not None]
+    assert granted.operation is not None
+    if about == "one key":
+        assert {each.operation for each in asked} == {granted.operation}
+    else:
+        assert {each.blocked_by for each in asked if each is not granted} == {granted.operation.key}
+    for each in workers:
+        await each.close()
+
+
+class Crossing:
+    """A clock at which its transaction takes two locks: one, and when another transaction has its own first, that."""
+
+    def __init__(self, mine: str, other: str) -> None:
+        self.names = (mine, other)
+        self.asked = 0
+        self.locked = asyncio.Event()
+        self.rival: Crossing | None = None
+
+    async def __call__(self, connection: AsyncConnection) -> float:
+        self.asked += 1
+        if self.asked == 1:
+            assert self.rival is not None
+            await connection.execute(text(NOTED.format(self.names[0])))
+            self.locked.set()
+            await self.rival.locked.wait()
+            await connection.execute(text(NOTED.format(self.names[1])))
+        return await store_clock(connection)
+
+
+async def test_of_two_that_wait_for_each_other_both_get_through(server: PostgresServer, database: Database) -> None:
+    clocks = Crossing("a", "b"), Crossing("b", "a")
+    clocks[0].rival, clocks[1].rival = clocks[1], clocks[0]
+    workers = [Database(database.url, clock=clock) for clock in clocks]
+    free = order(about=subject(resources=()))
+    both = await asyncio.gather(Ledger(workers[0]).claim(KEY, free), Ledger(workers[1]).claim(OTHER, free))
+    assert all(each.entry is not None for each in both)
+    assert "deadlock detected" in server.log()
+    assert sum(clock.asked for clock in clocks) > 2, "one of them has begun again"
+    for each in workers:
+        await each.close()
+
+
+# --- Frozen inside a transaction ---
+
+PROGRAM = """
+import asyncio, os, signal, sys
+from settled.activities import protocol
+from settled.activities.database import Database, Waits, unavailable
+from settled.activities.ledger import Ledger
+from tests.mortal import die_with
+from tests.protocol.stories import KEY, order
+
+async def main(url):
+    database = Database(url, waits=Waits(idle=0.5))
+    ledger = Ledger(database)
+    try:
+        async with database.write() as connection:
+            await ledger._amend(connection, KEY, lambda operation, now: protocol.claim(operation, order(), now))
+            os.kill(os.getpid(), signal.SIGSTOP)
+    except Exception as error:
+        print("out of reach" if unavailable(error) else repr(error), flush=True)
+    else:
+        print("committed", flush=True)
+
+die_with(int(sys.argv[2]))
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("about", ["its key", "its resource"])
+async def test_a_process_that_is_frozen_in_its_claim_does_not_keep_others_waiting(
+    server: PostgresServer, database: Database, tmp_path: Path, about: str
+) -> None:
+    """The server ends its session; when it is woken, its claim is not granted, and was never there."""
+    command = (sys.executable, "-c", PROGRAM, database.url, str(os.getpid()))
+    holder = await started(command, tmp_path / "holder.log")
+    try:
+        await holder.is_frozen()
+        books, at = Ledger(database), KEY if about == "its key" else OTHER
+        claiming = asyncio.create_task(books.claim(at, order(task="task-b")))
+        done, _ = await asyncio.wait({claiming}, timeout=0.3)
+        assert not done, "it waits for the frozen one's row"
+        async with asyncio.timeout(10):
+            assert (await claiming).entry is not None
+        holder.wake()
+        await holder.says("out of reach")
+        assert [row.task for row in await books.journal(at)] == ["task-b"]
+    finally:
+        await holder.kill()
+
+
+async def test_our_connections_ask_for_what_frees_others(database: Database) -> None:
+    async with database.read() as connection:
+        idle, lock = [
+            (await connection.execute(text(f"SHOW {name}"))).scalar_one()
+            for name in ("idle_in_transaction_session_timeout", "lock_timeout")
+        ]
+    assert (idle, lock) == (f"{WORK.idle:.0f}s", f"{WORK.lock:.0f}s")
+    assert WORK.idle < WORK.lock < WORK.answer, "the frozen one goes first"
