@@ -106,7 +106,7 @@ async def reach(books: Ledger, state: OperationState, at: str = KEY) -> None:
         await books.amend(at, lambda operation, now: protocol.withdraw(operation, order(), now, others_wait=False))
         return
     await books.claim(at, order())
-    if state is S.COMPLETED:
+    if state in (S.COMPLETED, S.UNDONE):
         await report(books, E.SUCCEEDED, at=at)
     elif state is S.REJECTED:
         await report(books, E.DECLINED, at=at)
@@ -116,6 +116,8 @@ async def reach(books: Ledger, state: OperationState, at: str = KEY) -> None:
         await note(books, E.ABSENT_RESEND, at=at, permit=2, until=None)
     elif state is S.NEEDS_HUMAN:
         await note(books, E.HANDED_TO_PERSON, at=at)
+    elif state is S.UNDONE:
+        await note(books, E.UNDONE, at=at)
     operation = await books.read(at)
     assert operation is not None
     assert operation.state is state
@@ -262,7 +264,8 @@ async def test_a_row_of_a_closed_generation_leaves_the_current_one_as_it_is(book
     assert (await report(books, E.SUCCEEDED, generation=1)).entry is not None
     rows = await books.journal(KEY)
     assert [(row.event, row.generation, row.state) for row in rows[-1:]] == [(E.ALARM, 1, S.DISPATCHED)]
-    assert (await books.read(KEY), await holds(database)) == (replace(before[0], seq=before[0].seq + 1), before[1])
+    noted = replace(before[0], seq=before[0].seq + 1, alarms=1)
+    assert (await books.read(KEY), await holds(database)) == (noted, before[1])
 
 
 async def test_what_a_tool_or_a_lookup_put_into_a_row_is_stored_whatever_it_is(books: Ledger) -> None:
@@ -447,7 +450,10 @@ async def test_rule_11_r74_an_unsettled_operation_keeps_others_from_its_resource
     before = await everything(database)
     busy = await books.claim(OTHER, order(task="task-b"))
     assert (busy.entry, busy.operation, busy.blocked_by) == (None, None, KEY)
-    assert await everything(database) == before, "a busy claim leaves no trace: the same permit is asked for again"
+    *ledger, interests = await everything(database)
+    assert ledger == before[:-1], "a busy claim writes no row: the same permit is asked for again"
+    waits = Waiter(task="task-b", waits_for=WaitsFor.RESULT, woken_seq=0)
+    assert (len(interests), await books.waiters(OTHER)) == (len(before[-1]) + 1, [waits]), "but that it waits is noted"
     assert (await books.claim(OTHER, order(about=subject(resources=("acme/stock/B2",))))).entry is not None
 
 
@@ -879,9 +885,10 @@ class Player:
             holds_it = held.get(self.resource) == operation.key
             if operation.state.settled:
                 assert not holds_it
-            elif operation.attempts:
-                assert holds_it, "what may have been sent holds its resource"
-            # What was never sent holds its resource only if that was free when its last row was written.
+            elif any(row.event is E.CLAIMED and row.generation == operation.generation for row in rows):
+                assert holds_it, "what was claimed holds its resource"
+            # What was never claimed, as far as the ledger knows, holds its resource only if that was free when its last
+            # row was written.
             check_journal(rows)
 
 

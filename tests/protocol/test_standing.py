@@ -40,6 +40,7 @@ def shown(stands: Stands) -> dict[str, Any]:
         (S.COMPLETED, Standing.SETTLED),
         (S.REJECTED, Standing.SETTLED),
         (S.NOT_EXECUTED, Standing.SETTLED),
+        (S.UNDONE, Standing.SETTLED),
     ],
 )
 def test_what_can_be_done_in_each_state(state: OperationState, standing: Standing) -> None:
