@@ -6,6 +6,7 @@ The store's clock is the only clock in the ledger: workers' clocks differ, and a
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -32,46 +33,48 @@ STORE_CLOCKS = {
     "postgresql": "SELECT extract(epoch FROM clock_timestamp())::double precision",
 }
 RETRY_PAUSE_SECONDS = 0.5
+MAX_TRIES, COLLISION_PAUSE_SECONDS = 20, 0.005
 T = TypeVar("T")
 WAL_TRIES, WAL_PAUSE_SECONDS = 600, 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
-    """How long who waits for whom, in seconds: a frozen process loses its locks before those who wait for them give up.
+class Terms:
+    """On which terms a connection works. Who is frozen loses his locks before those who wait for them give up.
 
-    SQLite knows only the wait for its lock, and a process that is frozen inside a transaction keeps that.
+    SQLite knows only the wait for its lock: a process that is frozen inside a transaction keeps it, until it is woken
+    or killed. Its transactions come one after the other anyway.
     """
 
     connect: float = 10.0
-    """For a connection."""
+    """Seconds that a new connection may take."""
     idle: float = 10.0
-    """The server, for the next statement of a transaction; then it ends the session, and frees what that has locked."""
+    """Seconds that PostgreSQL waits for a transaction's next statement; then it ends it, and frees its locks."""
     lock: float = 30.0
-    """A statement, for a lock."""
+    """Seconds that a statement waits for a lock."""
     answer: float = 45.0
-    """For the end of a statement; then the server counts as out of reach: frozen itself, or cut off."""
+    """Seconds that a statement may take; then the server counts as out of reach: frozen itself, or cut off."""
 
 
-WORK = Waits()
-MIGRATION = Waits(idle=600.0, lock=3_600.0, answer=3_600.0)
+WORK = Terms()
+MIGRATION = Terms(idle=600.0, lock=3_600.0, answer=3_600.0)
 """A table may be large, and all workers of a deployment wait for the first one's migration."""
 
 
-def _sqlite_options(waits: Waits) -> dict[str, Any]:
-    return {"connect_args": {"timeout": waits.lock}}
+def _sqlite_options(terms: Terms) -> dict[str, Any]:
+    return {"connect_args": {"timeout": terms.lock}}
 
 
-def _postgresql_options(waits: Waits) -> dict[str, Any]:
+def _postgresql_options(terms: Terms) -> dict[str, Any]:
     server_settings = {
-        "idle_in_transaction_session_timeout": f"{waits.idle * 1_000:.0f}",
-        "lock_timeout": f"{waits.lock * 1_000:.0f}",
+        "idle_in_transaction_session_timeout": f"{terms.idle * 1_000:.0f}",
+        "lock_timeout": f"{terms.lock * 1_000:.0f}",
     }
-    connect_args = {"timeout": waits.connect, "command_timeout": waits.answer, "server_settings": server_settings}
+    connect_args = {"timeout": terms.connect, "command_timeout": terms.answer, "server_settings": server_settings}
     return {"pool_pre_ping": True, "connect_args": connect_args}
 
 
-DRIVERS: dict[str, Callable[[Waits], dict[str, Any]]] = {
+DRIVERS: dict[str, Callable[[Terms], dict[str, Any]]] = {
     "sqlite+aiosqlite": _sqlite_options,
     "postgresql+asyncpg": _postgresql_options,
 }
@@ -89,22 +92,44 @@ class Database:
     Args:
         url: an SQLAlchemy URL of an async driver, such as `sqlite+aiosqlite:///settled.db`.
         clock: who tells the time; the store itself unless a test says otherwise.
-        waits: how long who waits for whom.
+        terms: how its connections work.
 
     Raises:
         ConfigurationError: the URL is none, or names a database that isn't supported.
     """
 
-    def __init__(self, url: str, *, clock: Clock = store_clock, waits: Waits = WORK) -> None:
+    def __init__(self, url: str, *, clock: Clock = store_clock, terms: Terms = WORK) -> None:
         self.url = url
         self._clock = clock
-        self.engine = _engine(url, waits)
+        self.engine = _engine(url, terms)
+        serializable = {"isolation_level": "SERIALIZABLE"} if self.engine.dialect.name == "postgresql" else {}
+        self._deciding = self.engine.execution_options(**serializable)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction; SQLite's is exclusive from its start, so that what was read still holds at the commit."""
+        """A transaction for rows that depend on nothing that was read before; see `transact` for others."""
         async with self.engine.begin() as connection:
             yield connection
+
+    async def transact(self, change: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Make a change in a transaction in which what was read still holds at the commit.
+
+        SQLite's is exclusive from its start. PostgreSQL finds out which transactions got in each other's way, and ends
+        one of them: that one is run again.
+
+        Raises:
+            DBAPIError: another one was in the way, again and again (`collided`); or whatever else went wrong.
+        """
+        for tries in range(MAX_TRIES - 1):
+            try:
+                async with self._deciding.begin() as connection:
+                    return await change(connection)
+            except DBAPIError as error:
+                if not collided(error):
+                    raise
+            await asyncio.sleep(random.uniform(0, min(COLLISION_PAUSE_SECONDS * 2**tries, 0.1)))
+        async with self._deciding.begin() as connection:
+            return await change(connection)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -121,11 +146,11 @@ class Database:
         await self.engine.dispose()
 
 
-def _engine(url: str, waits: Waits) -> AsyncEngine:
+def _engine(url: str, terms: Terms) -> AsyncEngine:
     driver = ""
     try:
         driver = make_url(url).drivername
-        engine = create_async_engine(url, hide_parameters=True, **DRIVERS[driver](waits)) if driver in DRIVERS else None
+        engine = create_async_engine(url, hide_parameters=True, **DRIVERS[driver](terms)) if driver in DRIVERS else None
     except (ArgumentError, ValueError):
         raise ConfigurationError(
             "SETTLED_DATABASE_URL: not a database URL; write one like sqlite+aiosqlite:///settled.db"

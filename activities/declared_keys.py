@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sqlalchemy import insert, select, update
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities import schema
@@ -28,21 +27,23 @@ class DeclaredKeys:
     async def note(self, declarations: Mapping[str, str]) -> None:
         """Note the declarations of tools that the ledger doesn't know yet."""
         known = await self.all()
+        row = schema.key_declarations.c
         for tool, text in declarations.items():
             if tool in known:
                 continue
-            try:
-                async with self.database.write() as connection:
+
+            async def change(connection: AsyncConnection, tool: str = tool, text: str = text) -> None:
+                # Another worker may note it at the same time; the caller compares what stands there.
+                if (await connection.execute(select(row.tool).where(row.tool == tool))).first() is None:
                     await connection.execute(insert(schema.key_declarations).values(tool=tool, declaration=text))
-            except IntegrityError:
-                continue  # another worker noted it at the same time; the caller compares what stands there
+
+            await self.database.transact(change)
 
     async def replace(self, tool: str, old: str, new: str) -> None:
         """Put a newer declaration in the place of an older one; claims by the older one are refused from now on."""
         row = schema.key_declarations.c
         change = update(schema.key_declarations).where(row.tool == tool, row.declaration == old)
-        async with self.database.write() as connection:
-            await connection.execute(change.values(declaration=new))
+        await self.database.transact(lambda connection: connection.execute(change.values(declaration=new)))
 
     @staticmethod
     async def check(connection: AsyncConnection, tool: str, declaration: str) -> None:

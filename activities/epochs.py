@@ -32,7 +32,8 @@ class Epochs:
 
     async def open(self, who: str, because: str) -> Opened:
         """Open an epoch, unless one is open: the ledger was restored."""
-        async with self.database.write() as connection:
+
+        async def change(connection: AsyncConnection) -> Opened:
             standing = await open_epoch(connection)
             if standing is not None:
                 return Opened(epoch=standing, changed=False)
@@ -47,9 +48,12 @@ class Epochs:
             )
             return Opened(epoch=epoch, changed=True)
 
+        return await self.database.transact(change)
+
     async def close(self, who: str) -> Opened | None:
         """Close the open epoch: what was lost doesn't matter any more. None if none is open."""
-        async with self.database.write() as connection:
+
+        async def change(connection: AsyncConnection) -> Opened | None:
             standing = await open_epoch(connection)
             if standing is None:
                 return None
@@ -57,6 +61,8 @@ class Epochs:
             which = schema.epochs.c.number == standing.number
             await connection.execute(update(schema.epochs).where(which).values(closed))
             return Opened(epoch=standing, changed=True)
+
+        return await self.database.transact(change)
 
 
 async def open_epoch(connection: AsyncConnection) -> Epoch | None:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities import protocol, schema
-from settled.activities.database import collided
+from settled.activities.database import MAX_TRIES, collided
 from settled.activities.declared_keys import DeclaredKeys
 from settled.activities.epochs import open_epoch
 from settled.activities.journal import Entry, Operation, Row, advance, fold
@@ -35,8 +35,6 @@ from settled.activities.protocol import Blocked, Refused
 from settled.workflows.contract.operation import OperationState
 from settled.workflows.errors import JournalConflict
 from settled.workflows.states import Event
-
-MAX_TRIES = 20
 
 T = TypeVar("T")
 Decide = Callable[[Operation | None, float], Entry | Blocked | Refused | None]
@@ -127,14 +125,11 @@ class Ledger(LedgerLists):
         return await self._write(key, lambda connection: self._amend(connection, key, decide))
 
     async def _write(self, key: str, change: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        for _ in range(MAX_TRIES):
-            try:
-                async with self.database.write() as connection:
-                    return await change(connection)
-            except DBAPIError as error:
-                if not collided(error):
-                    raise
-                # Another writer's row, or hold, was there first: look again.
+        try:
+            return await self.database.transact(change)
+        except DBAPIError as error:
+            if not collided(error):
+                raise
         raise JournalConflict(f"operation {key[:12]}: other writers were faster {MAX_TRIES} times; try again")
 
     async def _claim(self, connection: AsyncConnection, key: str, ask: protocol.Claim) -> Amended:
@@ -217,8 +212,8 @@ class Ledger(LedgerLists):
     async def leave(self, key: str, task: str) -> None:
         """Note that the task has nothing to do with the operation any more, which it never opened."""
         interests = schema.interests.c
-        async with self.database.write() as connection:
-            await connection.execute(delete(schema.interests).where(interests.operation == key, interests.task == task))
+        mine = delete(schema.interests).where(interests.operation == key, interests.task == task)
+        await self.database.transact(lambda connection: connection.execute(mine))
 
     async def waiters(self, key: str) -> list[Waiter]:
         """The tasks that wait at this operation."""
@@ -237,8 +232,7 @@ class Ledger(LedgerLists):
 
     async def forget_task(self, task: str) -> None:
         """Take a task that is gone out of every queue."""
-        async with self.database.write() as connection:
-            await forget_task(connection, task)
+        await self.database.transact(lambda connection: forget_task(connection, task))
 
     async def now(self) -> float:
         """The store's time."""

@@ -29,7 +29,7 @@ async def migrate(database: Database) -> None:
     except Exception as error:
         lines = str(getattr(error, "orig", error)).splitlines() or [type(error).__name__]
         raise ConfigurationError(f"SETTLED_DATABASE_URL: the database can't be opened: {lines[0]}") from error
-    migrating = Database(database.url, waits=MIGRATION)
+    migrating = Database(database.url, terms=MIGRATION)
     try:
         async with migrating.write() as connection:
             await connection.run_sync(_upgrade)

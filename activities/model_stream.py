@@ -32,12 +32,8 @@ class Accumulator:
         self._open: dict[int, list[str]] = {}
         """The blocks that have not stopped, and the JSON of their inputs so far."""
         self._broken: set[int] = set()
-
-    @property
-    def characters(self) -> int:
+        self.characters = 0
         """Characters of text received so far, for people who watch."""
-        blocks = self.message["content"] if self.message else []
-        return sum(len(str(block.get("text", ""))) for block in blocks)
 
     def take(self, event: str, data: str) -> None:
         """Take one event.
@@ -78,6 +74,7 @@ class Accumulator:
         if not all(isinstance(block, dict) for block in message["content"]):
             raise ValueError("content that is no block")
         self.message = message
+        self.characters = sum(len(str(block.get("text", ""))) for block in message["content"])
 
     def _block_start(self, data: dict[str, Any]) -> None:
         content, block = self._content(), data["content_block"]
@@ -86,6 +83,7 @@ class Accumulator:
         if not isinstance(block["type"], str):
             raise ValueError("a block without a type")
         content.append(block)
+        self.characters += len(str(block.get("text", "")))
         self._open[data["index"]] = []
 
     def _delta(self, data: dict[str, Any]) -> None:
@@ -97,6 +95,7 @@ class Accumulator:
             pieces.append("" + delta["partial_json"])
         else:
             apply(self._content()[data["index"]], delta)
+            self.characters += len(str(delta.get("text", "")))
 
     def _block_stop(self, data: dict[str, Any]) -> None:
         place = data["index"]

@@ -131,7 +131,7 @@ class PostgresServer:
             os.kill(each, signal.SIGCONT)
 
     async def hold_commits(self) -> None:
-        """From now on a commit is on disk and isn't answered: the server waits for the word of a replica that isn't there."""
+        """From now on a commit is on disk and isn't answered: it waits for a replica that isn't there."""
         await self.tell("ALTER SYSTEM SET synchronous_standby_names = 'nobody'; SELECT pg_reload_conf()")
 
     async def held_commits(self) -> bool:

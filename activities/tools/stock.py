@@ -117,12 +117,13 @@ async def find_reservation(asked: ReserveStock, call: Call) -> Found | Absent | 
 
 
 async def find_release(asked: ReleaseStock, call: Call) -> Found | Absent | InFlux:
-    """Ask the service by key what became of a release. That of another reservation is no record of this request."""
+    """Ask the service by key what became of a release."""
     body = await _found("releases", call)
     if not isinstance(body, dict):
         return body
-    ours = body["reservation"] == call.undoes_key
-    request = {name: body[name] for name in ("order", "sku", "line")} if ours else None
+    request = {name: body[name] for name in ("order", "sku", "line")}
+    if body["reservation"] != call.undoes_key:
+        request["reservation"] = body["reservation"]  # no argument of ours: so it is another request, as a person reads
     return Found(key=body["idempotency_key"], request=request, answer=_release(body))
 
 

@@ -370,6 +370,7 @@ async def test_a_release_whose_reply_was_lost_is_found_as_our_request(shop: Shop
     assert not names_our_request(await shop.find_release(another), RELEASE_KEY, another.model_dump(mode="json"))
     of_another = await shop.find_release(undoes_key=remote_key("1" * 64, 2))
     assert not names_our_request(of_another, RELEASE_KEY, ITS.model_dump(mode="json"))
+    assert of_another.request["reservation"] == KEY, "for the person who has to say what happened"
     assert found.answer == await shop.release(), "what the tool would have answered"
     assert await shop.effects() == 2
 

@@ -1,7 +1,8 @@
-"""Interceptors of workers in the test's own process: they lose an answer, and count."""
+"""Interceptors of workers in the test's own process: they lose an answer, count, and hold back."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from temporalio import activity
@@ -41,3 +42,34 @@ class _Losing(ActivityInboundInterceptor):
                 self._loses.times -= 1
                 raise ApplicationError("the completion is lost")
         return result
+
+
+class Holds(Interceptor):
+    """Holds an activity back before any of its code has run.
+
+    Args:
+        name: the activity's type.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.reached = asyncio.Event()
+        """It was started."""
+        self.let_go = asyncio.Event()
+        """It may run."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Come between Temporal and an activity."""
+        return _Holding(next, self)
+
+
+class _Holding(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, holds: Holds) -> None:
+        super().__init__(next)
+        self._holds = holds
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        if activity.info().activity_type == self._holds.name:
+            self._holds.reached.set()
+            await self._holds.let_go.wait()
+        return await super().execute_activity(input)

@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from settled.activities.registry import Registry, discover
-from settled.activities.toolkit import Answer, Call
 from settled.workflows.contract.names import DISPATCH
 from settled.workflows.contract.operation import Evidence, OperationState, SettlementStep
 from settled.workflows.converter import data_converter
+from tests.crash.handlers import Stubborn
 from tests.crash.operator import scheduled, time_out_soon
-from tests.crash.outcomes import TASK, assert_reserved_once, disarm, in_ledger, until_it_is, until_reserved
-from tests.desk import Desk, hurried, open_desk, reserve, result_of, until
+from tests.crash.outcomes import (
+    TASK,
+    assert_reserved_once,
+    disarm,
+    until_both_succeeded,
+    until_it_is,
+    until_reserved,
+)
+from tests.desk import Desk, open_desk, reserve, result_of
 
 
-class Stubborn:
-    """The tool `reserve_stock`, whose first call doesn't hear that its time is over, and sends when it is let go."""
-
-    def __init__(self) -> None:
-        self.let_go = asyncio.Event()
-        self.calls = 0
-        self._tool = discover().write("reserve_stock")
-
-    def registry(self) -> Registry:
-        """The tools, with this one among them."""
-        tools = discover().tools | {self._tool.name: replace(self._tool, handler=self.handle)}  # type: ignore[operator]
-        return hurried(Registry(tools), seconds=1.0, lands_within=timedelta(seconds=1))
-
-    async def handle(self, asked: Any, call: Call) -> Answer:
-        """Reserve, sooner or later."""
-        self.calls += 1
-        if self.calls == 1:
-            while not self.let_go.is_set():
-                with suppress(asyncio.CancelledError):
-                    await self.let_go.wait()
-        return await self._tool.handler(asked, call)
-
-
-async def test_a_commit_after_the_callers_timeout_is_found(desk: Desk) -> None:
+async def test_b38_a_commit_after_the_callers_timeout_is_found(desk: Desk) -> None:
     """B38, R66, R67: unknown stays unknown until a lookup finds what landed after everybody had given up."""
     desk.will_say(reserve(), "Reserved.")
     await desk.arm("commit_after_timeout", seconds=3.0)
@@ -62,18 +41,8 @@ async def test_a_commit_after_the_callers_timeout_is_found(desk: Desk) -> None:
     assert given_up < datetime.fromisoformat(effect["at"]).timestamp()
 
 
-async def until_it_has_rows(desk: Desk, count: int) -> None:
-    """Wait until the one operation's journal has so many rows."""
-
-    async def has() -> bool:
-        (operation,) = await in_ledger(desk)
-        return len(await desk.journal(operation)) == count
-
-    await until(has)
-
-
-async def test_a_commit_after_the_second_send_is_the_same_reservation(temporal: Client, tmp_path: Path) -> None:
-    """B38, B43: a tool ignores its deadline and writes after another attempt has; both have one key."""
+async def test_b43_a_commit_after_the_second_send_is_the_same_reservation(temporal: Client, tmp_path: Path) -> None:
+    """B38, B43, route 7: a tool ignores its deadline and writes after another attempt has; both have one key."""
     tool = Stubborn()
     async with open_desk(temporal, tmp_path, registry=tool.registry()) as desk:
         try:
@@ -86,7 +55,7 @@ async def test_a_commit_after_the_second_send_is_the_same_reservation(temporal: 
             await assert_reserved_once(desk, result, *journal, sends=2)
         finally:
             tool.let_go.set()
-        await until_it_has_rows(desk, len(journal) + 1)
+        await until_both_succeeded(desk)
         await assert_reserved_once(desk, result, *journal, "succeeded", sends=2, posts=2)
 
 

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 
 from sqlalchemy import text
 
-from settled.activities.database import Database, Waits
+from settled.activities.database import Database, Terms
 from tests.desk import until
 from tests.postgres import PostgresServer
 
-SHORT = Waits(connect=1.0, idle=0.3, lock=0.6, answer=1.0)
+SHORT = Terms(connect=1.0, idle=0.3, lock=0.6, answer=1.0)
 NOTED = "INSERT INTO key_declarations VALUES ('{}', '')"
 
 
@@ -101,7 +101,7 @@ async def end_all(server: PostgresServer, how: str, state: str) -> list[int]:
 
 
 async def idle_for_too_long(server: PostgresServer, database: Database) -> None:
-    hurried = Database(database.url, waits=SHORT)
+    hurried = Database(database.url, terms=SHORT)
     try:
         await run(hurried, "SELECT 1", "SELECT 1", pause=1.0)
     finally:
@@ -109,7 +109,7 @@ async def idle_for_too_long(server: PostgresServer, database: Database) -> None:
 
 
 async def locked_for_too_long(server: PostgresServer, database: Database) -> None:
-    hurried = Database(database.url, waits=SHORT)
+    hurried = Database(database.url, terms=SHORT)
     try:
         async with database.write() as connection:
             await connection.execute(text(NOTED.format("a")))
@@ -169,7 +169,7 @@ async def no_route(server: PostgresServer, database: Database) -> None:
 
 async def frozen(server: PostgresServer, database: Database) -> None:
     """The whole server, or the network to it: connections stay, and nobody answers."""
-    hurried = Database(database.url, waits=SHORT)
+    hurried = Database(database.url, terms=SHORT)
 
     async def freeze() -> None:
         server.freeze()

@@ -1,0 +1,94 @@
+"""A business scope is shared: two tasks that mean the same action share one operation, and one effect."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from settled.activities.registry import Registry, discover
+from settled.activities.toolkit import ShownTo, WriteTool
+from settled.workflows.contract.ending import EndReason, Status
+from settled.workflows.contract.operation import OperationState
+from tests.desk import Desk, hurried, open_desk, reserve, result_of, status_of, until
+from tests.end_to_end.test_writes import GOAL, shown
+
+
+async def blocked(desk: Desk, task: str) -> bool:
+    """Whether the task waits for a resource."""
+    handle = desk.client.get_workflow_handle(task)
+    return any("lets go" in line for line in (await status_of(handle)).waits_for)
+
+
+async def test_r63_a_second_task_joins_what_the_first_one_has_sent(desk: Desk) -> None:
+    """R63, R73: one effect, and each is told the truth: done, and done already."""
+    await desk.arm("drop_reply_after_commit")
+    await desk.arm("lookup_fails", times=1000)
+    desk.will_say(reserve(), reserve(), "Done.", "Done.")
+    first = await desk.start(GOAL, "first")
+    await until(lambda: _unsettled(desk))
+    second = await desk.start(GOAL, "second")
+    await until(lambda: _waits(desk, "second"))
+    await desk.http.delete(f"{desk.stock.url}/faults")
+    results = await asyncio.gather(result_of(first), result_of(second))
+    assert [result.status for result in results] == [Status.UNVERIFIED] * 2
+    assert {result.operations[0].key for result in results} == {results[0].operations[0].key}
+    assert len(await desk.effects()) == 1
+    assert (await desk.requests())["POST /reservations"] == 1
+
+
+async def _unsettled(desk: Desk) -> bool:
+    return any(not one.view.state.settled for one in await desk.parts.stores.ledger.listed())
+
+
+async def _waits(desk: Desk, task: str) -> bool:
+    return (await status_of(desk.client.get_workflow_handle(task))).status is Status.WAITING
+
+
+async def test_r69_the_first_task_s_cancel_does_not_give_up_the_second_one_s_action(desk: Desk) -> None:
+    """Both wait with the same action, not yet sent. The first one gives up; it is done for the other."""
+    await desk.arm("drop_reply_after_commit")
+    await desk.arm("lookup_fails", times=1000)
+    desk.will_say(reserve(1, order="999"))
+    await desk.start(GOAL, "holder")
+    await until(lambda: _unsettled(desk))
+    handles = []
+    for task in ("first", "second"):
+        desk.will_say(reserve())
+        handles.append(await desk.start(GOAL, task))
+        await until(lambda task=task: blocked(desk, task))  # type: ignore[misc]  # bound at once, called at once
+    desk.will_say("Done.", "Done.")
+    await handles[0].cancel()
+    assert (await until(lambda: _ended(desk, "first"))).end_reason is EndReason.ABORTED_TOOLS
+    await desk.http.delete(f"{desk.stock.url}/faults")
+    result = await result_of(handles[1])
+    assert [one.state for one in result.operations] == [OperationState.COMPLETED]
+    assert len(await desk.effects(order="1001")) == 1
+
+
+async def _ended(desk: Desk, task: str) -> object:
+    report = await status_of(desk.client.get_workflow_handle(task))
+    return report if report.end_reason else None
+
+
+@pytest.mark.parametrize("shown_to", list(ShownTo))
+async def test_r35_another_principal_is_told_that_it_was_done_and_sees_the_result_only_if_it_may(
+    temporal: Client, tmp_path: Path, shown_to: ShownTo
+) -> None:
+    """R35, R73: neither the result nor, in a conflict, the arguments."""
+    tools = hurried(discover(), seconds=2.0, lands_within=timedelta(seconds=1), shown_to=shown_to).tools
+    assert isinstance(tools["reserve_stock"], WriteTool)
+    async with open_desk(temporal, tmp_path, registry=Registry(tools)) as desk:
+        desk.will_say(reserve(), "Done.", reserve(), reserve(1), "Done.")
+        await desk.run({"goal": GOAL, "principal": "anna"})
+        await desk.run({"goal": GOAL, "principal": "bert"})
+        repeated, conflict = shown(desk, 3)[0], shown(desk, 4)[0]
+        may = shown_to is ShownTo.TENANT
+        assert repeated["status"] == "completed"
+        assert ("reservation_id" in json.dumps(repeated)) is may
+        assert ('"quantity":2' in conflict["message"]) is may
+        assert len(await desk.effects()) == 1
