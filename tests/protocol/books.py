@@ -1,6 +1,6 @@
 """A ledger to test with: its clock, and the shortest ways of bringing an operation into a state."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -42,12 +42,14 @@ def key(name: str) -> str:
     return sha256(name.encode()).hexdigest()
 
 
-async def report(books: Ledger, event: Event, *, at: str = KEY, generation: int = 1, permit: int = 1) -> Amended:
+async def report(
+    books: Ledger, event: Event, *, at: str = KEY, generation: int = 1, permit: int = 1, task: str = "task-a"
+) -> Amended:
     """An attempt says how it ended."""
 
     def decide(operation: Operation | None, now: float) -> Entry | None:
         assert operation is not None
-        return protocol.report(operation, ended(event, generation, permit, result="r1"), now)
+        return protocol.report(operation, replace(ended(event, generation, permit, result="r1"), task=task), now)
 
     return await books.amend(at, decide)
 

@@ -27,11 +27,11 @@ S, E = OperationState, Event
 KEYS = (KEY, OTHER)
 
 
-def claim_under(at: str, **about: object) -> Claim:
+def claim_under(at: str) -> Claim:
     """A claim of one action under one of its two keys, as a dispatch prepares it."""
     both = tuple(f"key/{one}" for one in sorted(KEYS))
     (other,) = set(KEYS) - {at}
-    return replace(order(about=subject(resources=both, **about)), namesakes=(other,))
+    return replace(order(about=subject(resources=both)), namesakes=(other,))
 
 
 # --- The decision ---

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import insert
 
@@ -13,7 +14,7 @@ from settled.activities.ledger_lists import Wanted
 from settled.activities.ledger_rows import WaitsFor
 from settled.workflows.contract.operation import OperationState, Tally
 from settled.workflows.states import Event
-from tests.protocol.books import OTHER, Clock, key, note, reach, report
+from tests.protocol.books import OTHER, UNSETTLED, Clock, key, note, reach, report
 from tests.protocol.stories import KEY, order, subject
 
 S, E = OperationState, Event
@@ -171,3 +172,113 @@ async def test_r75c_of_workers_that_start_at_once_one_declares(database: Databas
     await asyncio.gather(*(workers[n % 2].note({"reserve": str(n), "release": str(n)}) for n in range(8)))
     declared = await workers[0].all()
     assert set(declared) == {"reserve", "release"}
+
+
+# --- What is wanted of the list ---
+
+
+async def listed(books: Ledger, **wanted: Any) -> list[str]:
+    return sorted(one.view.key for one in await books.listed(Wanted(**wanted)))
+
+
+async def three(books: Ledger) -> tuple[str, str, str]:
+    """One that is done, one that is open, and one with an alarm."""
+    done, open_, alarming = (f"{name}{KEY[2:]}" for name in ("00", "11", "1_"))
+    for at, tool, task in ((done, "reserve", "task-a"), (open_, "pay", "task-a"), (alarming, "pay", "task-b")):
+        await books.claim(at, order(task=task, about=subject(tool=tool, resources=(), shown=f"of {tool}")))
+    await report(books, E.SUCCEEDED, at=done)
+    for event in (E.DECLINED, E.SUCCEEDED):
+        await report(books, event, at=alarming, task="task-b")
+    return done, open_, alarming
+
+
+async def test_all_are_listed_where_nothing_is_said(books: Ledger) -> None:
+    all_of_them = await three(books)
+    assert await listed(books) == sorted(all_of_them)
+
+
+async def test_those_in_a_state_are_listed(books: Ledger) -> None:
+    done, open_, alarming = await three(books)
+    assert await listed(books, states=(S.DISPATCHED,)) == [open_]
+    assert await listed(books, states=(S.DISPATCHED, S.COMPLETED)) == sorted([done, open_, alarming])
+    assert await listed(books, states=(S.REJECTED,)) == []
+
+
+async def test_those_of_a_tool_are_listed(books: Ledger) -> None:
+    done, open_, alarming = await three(books)
+    assert (await listed(books, tool="reserve"), await listed(books, tool="res")) == ([done], [])
+    assert await listed(books, tool="pay") == sorted([open_, alarming])
+
+
+async def test_those_that_a_task_has_opened_or_joined_are_listed_and_not_those_whose_resource_it_waits_for(
+    books: Ledger,
+) -> None:
+    done, open_, alarming = await three(books)
+    await books.join(alarming, "task-a", WaitsFor.RESULT)
+    await books.join(done, "task-c", WaitsFor.RESOURCE)
+    assert await listed(books, task="task-a") == sorted([done, open_, alarming])
+    assert (await listed(books, task="task-b"), await listed(books, task="task-c")) == ([alarming], [])
+
+
+async def test_those_whose_key_begins_so_are_listed_and_no_letter_stands_for_another(books: Ledger) -> None:
+    done, open_, alarming = await three(books)
+    assert await listed(books, key="00") == [done]
+    assert await listed(books, key="1") == sorted([open_, alarming])
+    assert (await listed(books, key="1_"), await listed(books, key="%")) == ([alarming], [])
+
+
+async def test_those_with_an_alarm_are_listed_and_counted(books: Ledger) -> None:
+    _, _, alarming = await three(books)
+    assert await listed(books, alarms=True) == [alarming]
+    assert {one.view.key: one.alarms for one in await books.listed()}[alarming] == 1
+
+
+async def test_an_alarm_of_an_earlier_generation_is_not_forgotten(books: Ledger) -> None:
+    await reach(books, S.REJECTED)
+    await books.claim(KEY, order(generation=2))
+    await report(books, E.SUCCEEDED, generation=1)
+    assert await listed(books, alarms=True) == [KEY]
+
+
+async def test_all_that_is_said_must_hold(books: Ledger) -> None:
+    _, open_, _ = await three(books)
+    assert await listed(books, task="task-a", tool="pay", key="1", states=(S.DISPATCHED,)) == [open_]
+    assert await listed(books, task="task-a", alarms=True) == []
+
+
+async def test_it_is_the_current_generations_opening_that_is_shown(books: Ledger) -> None:
+    await books.claim(KEY, order(about=subject(shown="first")))
+    await report(books, E.DECLINED)
+    await books.claim(KEY, order(generation=2, task="task-b", about=subject("f2", shown="second")))
+    await report(books, E.SUCCEEDED, generation=1)
+    (one,) = await books.listed()
+    assert (one.shown, one.task, one.view.generation) == ("second", "task-b", 2)
+
+
+# --- What nobody looks after ---
+
+
+async def test_what_is_unsettled_and_has_not_changed_for_long_is_forsaken(books: Ledger, clock: Clock) -> None:
+    for n, state in enumerate([*UNSETTLED, S.COMPLETED, S.REJECTED, S.UNDONE]):
+        at = key(str(n))
+        await books.claim(at, order(about=subject(resources=())))
+        if state is not S.DISPATCHED:
+            await report(books, E.UNCLEAR if not state.settled else E.SUCCEEDED, at=at)
+        if state is S.RESENDABLE:
+            await note(books, E.ABSENT_RESEND, at=at, permit=2, until=None)
+        elif state is S.NEEDS_HUMAN:
+            await note(books, E.HANDED_TO_PERSON, at=at)
+    unsettled = sorted(key(str(n)) for n in range(len(UNSETTLED)))
+    assert await books.forsaken(clock.at + 1, ["reserve"], "", 100) == unsettled
+    assert await books.forsaken(clock.at, ["reserve"], "", 100) == [], "somebody is at work on what has just changed"
+    assert await books.forsaken(clock.at + 1, ["pay"], "", 100) == [], "nobody here has its tool"
+
+
+async def test_forsaken_operations_come_in_pages_by_key_and_each_is_in_one(books: Ledger, database: Database) -> None:
+    await fill(database, [S.UNKNOWN] * 7)
+    pages, after = [], ""
+    while page := await books.forsaken(2_000.0, ["pay", "reserve"], after, 3):
+        pages.append(page)
+        after = page[-1]
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert [at for page in pages for at in page] == sorted(key(str(n)) for n in range(7))
