@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
 from settled.activities.input_models import faults_of_key, faults_of_model
-from settled.activities.toolkit import Scope, ShownTo, Tool, Unsaid, WriteTool
+from settled.activities.toolkit import Scope, ShownTo, Supersedes, Tool, Unsaid, WriteTool
 
 NAME = re.compile(r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$")
 LONGEST_TIMEOUT = timedelta(days=1)
@@ -51,9 +51,18 @@ def faults_of(tool: Tool) -> list[str]:
 
 def faults_among(tool: Tool, tools: Mapping[str, Tool]) -> list[str]:
     """What is wrong with what the tool's declaration says of other tools, a line each."""
-    if not isinstance(tool, WriteTool) or tool.undoes is None:
+    if not isinstance(tool, WriteTool):
         return []
-    target = tools.get(tool.undoes)
+    faults = [
+        f"supersedes: {older.tool} is a tool of its own still, which could send nothing more; remove one of them"
+        for older in _earlier(tool)
+        if older.tool in tools and older.tool != tool.name
+    ]
+    return faults if tool.undoes is None else faults + _faults_of_undo(tool, tools)
+
+
+def _faults_of_undo(tool: WriteTool, tools: Mapping[str, Tool]) -> list[str]:
+    target = tools.get(str(tool.undoes))
     if not isinstance(target, WriteTool) or target is tool:
         return [f"undoes: there is no other tool {tool.undoes!r} that writes; name the one whose action is taken back"]
     if tool.scope is not target.scope:
@@ -110,14 +119,29 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
     if not tool.key:
         yield f"key is empty; {UNSAID_MENDS['key']}"
     yield from faults_of_key(arguments, tool.key)
-    for older in tool.supersedes:
-        if set(older.key) - arguments.model_fields.keys():
-            yield f"supersedes: {', '.join(older.key)} must still be arguments, so that the old keys can be found"
+    for older in _earlier(tool):
+        if not older.key or set(older.key) - arguments.model_fields.keys():
+            named = ", ".join(older.key) or "the fields of the key"
+            yield f"supersedes: {named} must still be arguments, so that the old keys can be found"
+        else:
+            yield from (f"supersedes: {fault}" for fault in faults_of_key(arguments, older.key))
     if tool.transactional and tool.timeout > LONGEST_TRANSACTION:
         yield (
             f"timeout must be at most {LONGEST_TRANSACTION.total_seconds():g} seconds in a transaction: "
             "all other writers wait for it"
         )
+
+
+def _earlier(tool: WriteTool) -> list[Supersedes]:
+    """What the tool says of its earlier keys, as far as it says it in the right words."""
+    said: object = tool.supersedes
+    found = [older for older in said if isinstance(older, Supersedes)] if isinstance(said, tuple) else []
+    return [older for older in found if _is_key(older.key) and isinstance(older.scope, Scope)]
+
+
+def _is_key(said: object) -> bool:
+    """Whether these are names; text would pass as a tuple of its letters."""
+    return isinstance(said, tuple) and all(isinstance(name, str) for name in said)
 
 
 def _faults_of_words(tool: WriteTool) -> Iterator[str]:
@@ -132,6 +156,9 @@ def _faults_of_words(tool: WriteTool) -> Iterator[str]:
         yield "lookup must be a function, or None"
     if not isinstance(said["undoes"], str | None):
         yield "undoes must be the name of a tool"
+    supersedes: object = tool.supersedes
+    if not isinstance(supersedes, tuple) or len(_earlier(tool)) < len(supersedes):
+        yield "supersedes must be a tuple, e.g. supersedes=(Supersedes(key=('order',), scope=Scope.BUSINESS),)"
     if not isinstance(said["shown_to"], ShownTo):
         yield "shown_to must be ShownTo.PRINCIPAL or ShownTo.TENANT"
     for name in ("dedupes", "lands_within"):

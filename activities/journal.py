@@ -187,7 +187,7 @@ def _attempts(operation: Operation, row: Row) -> tuple[Attempt, ...]:
             *operation.attempts,
             Attempt(permit=row.permit, claimed_at=row.at, deadline=row.body["deadline"]),
         )
-    if row.event is Event.MISSED and "unseen" in row.body:
+    if "unseen" in row.body:
         return (*operation.attempts, Attempt(permit=row.permit, **row.body["unseen"]))
     if row.event is Event.ABSENT_RESEND and row.body.get("proven"):
         return tuple(replace(attempt, absent=True) for attempt in operation.attempts)

@@ -115,6 +115,19 @@ class Ledger(LedgerLists):
 
         return await self._write(key, missed)
 
+    async def withdraw(self, key: str, ask: protocol.Claim, *, others_wait: bool) -> Amended:
+        """Void the permit of a task that gives up, unless another one waits for the same operation."""
+
+        async def withdrawn(connection: AsyncConnection) -> Amended:
+            around = protocol.Around(epoch=await open_epoch(connection))
+
+            def decide(operation: Operation | None, now: float) -> Entry | None:
+                return protocol.withdraw(operation, ask, now, around, others_wait=others_wait)
+
+            return await self._amend(connection, key, decide)
+
+        return await self._write(key, withdrawn)
+
     async def amend(self, key: str, decide: Decide) -> Amended:
         """Append the row that the decision asks for, if any, with the operation as it is now.
 

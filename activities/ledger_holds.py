@@ -101,8 +101,9 @@ async def first_in_line(connection: AsyncConnection, operation: Operation) -> li
 async def write_holds(connection: AsyncConnection, operation: Operation, now: float, *, free: bool) -> None:
     """Hold the operation's resources while it isn't settled: all of them or, where another holds one, none.
 
-    Only an operation that never sent anything is without its holds: a claim needs them all. One that held some of them
-    and waited for others could wait for ever. Of two writers who both saw a resource free, one gets a duplicate key.
+    Only an operation that was never claimed, as far as the ledger knows, is without its holds: a claim needs them all.
+    One that held some of them and waited for others could wait for ever. Of two writers who both saw a resource free,
+    one gets a duplicate key.
     """
     holds, queue = schema.holds.c, schema.queue.c
     query = select(holds.resource).where(holds.operation == operation.key)

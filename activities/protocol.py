@@ -124,20 +124,44 @@ def claim(operation: Operation | None, ask: Claim, now: float, around: Around = 
     if first:
         body["subject"] = asdict(ask.subject)
         return entry
-    if operation is None or conflicts(operation, ask.generation, ask.subject.fingerprint):
+    if operation is None or not _may_resend(operation, ask):
         return None
-    open_permit = operation.state is OperationState.RESENDABLE and operation.permit == ask.permit
-    if not open_permit or operation.generation != ask.generation:
-        return None
-    if operation.permit_until is not None and now + ask.seconds > operation.permit_until:
-        # The service may have forgotten the first attempt's key by then: this permit is void.
-        return Entry(event=Event.WITHDRAWN, generation=ask.generation, permit=ask.permit, task=ask.task, body={})
-    return entry
+    # Past its time, the service may have forgotten the first attempt's key.
+    late = operation.permit_until is not None and now + ask.seconds > operation.permit_until
+    return _void(operation, ask, around) if late or _may_be_spent(operation, ask, around) else entry
+
+
+def _may_resend(operation: Operation | None, ask: Claim) -> bool:
+    """Whether the claim's permit was issued after an earlier one, for the same request, and is open."""
+    if operation is None or operation.state is not OperationState.RESENDABLE:
+        return False
+    if conflicts(operation, ask.generation, ask.subject.fingerprint):
+        return False
+    return (operation.generation, operation.permit) == (ask.generation, ask.permit)
+
+
+def _may_be_spent(operation: Operation, ask: Claim, around: Around) -> bool:
+    """Whether the open permit may have been spent in a part of the past that the ledger has lost."""
+    return around.epoch is not None and operation.changed_at <= around.epoch.opened_at and not ask.own_store
+
+
+def _void(operation: Operation, ask: Claim, around: Around) -> Entry:
+    """The open permit of a resend is void from here on; what was sent before is looked up."""
+    body: dict[str, Any] = {}
+    if around.epoch is not None and _may_be_spent(operation, ask, around):
+        body["unseen"] = _unseen(around.epoch.since, around.epoch.opened_at, ask)
+    permit = operation.permit
+    return Entry(event=Event.WITHDRAWN, generation=ask.generation, permit=permit, task=ask.task, body=body)
+
+
+def _unseen(since: float, latest: float, ask: Claim) -> dict[str, float]:
+    """An attempt that the journal doesn't show: claimed at the earliest then, and at the latest then."""
+    return {"claimed_at": since, "deadline": latest + ask.seconds}
 
 
 def obstacle(operation: Operation | None, ask: Claim, around: Around) -> Blocked | Refused | None:
-    """What stands in the way of opening the operation, in another operation's journal."""
-    if lost(operation, ask) or not opens(operation, ask.generation):
+    """What stands in the way of sending, in another operation's journal."""
+    if lost(operation, ask) or not (opens(operation, ask.generation) or _may_resend(operation, ask)):
         return None
     for other in around.namesakes:
         if other.state is OperationState.COMPLETED:
@@ -191,29 +215,31 @@ def miss(operation: Operation | None, ask: Claim, now: float, around: Around = A
     body: dict[str, Any] = {"subject": asdict(ask.subject)}
     epoch = around.epoch
     if not ask.own_store and (gone or epoch is not None):
-        since = epoch.since if epoch else 0.0
         latest = epoch.opened_at if epoch and not gone else now
-        body["unseen"] = {"claimed_at": since, "deadline": latest + ask.seconds}
+        body["unseen"] = _unseen(epoch.since if epoch else 0.0, latest, ask)
     return Entry(event=Event.MISSED, generation=ask.generation, permit=ask.permit, task=ask.task, body=body)
 
 
-def withdraw(operation: Operation | None, ask: Claim, now: float, *, others_wait: bool) -> Entry | None:
+def withdraw(
+    operation: Operation | None, ask: Claim, now: float, around: Around = Around(), *, others_wait: bool
+) -> Entry | None:
     """A task gives up: a permit that wasn't spent is void. What was sent stays for the settlement.
 
-    What another task waits for as well is left to that one.
+    What another task waits for as well is left to that one. Where the ledger has lost a part of its past, that there
+    is no row doesn't mean that nothing was sent: the permit is void, and it is looked up.
     """
-    if ask.known and lost(operation, ask):
-        return miss(operation, ask, now)
+    if lost(operation, ask) and (ask.known or ask.permit != 1):
+        return miss(operation, ask, now, around)
     if others_wait:
         return None
     body = {"subject": asdict(ask.subject)}
     if opens(operation, ask.generation):
+        if around.epoch is not None and not ask.own_store:
+            return miss(operation, ask, now, around)
         return Entry(event=Event.WITHDRAWN, generation=ask.generation, permit=ask.permit, task=ask.task, body=body)
     if operation is None or operation.generation != ask.generation:
         return None
-    if operation.state is OperationState.RESENDABLE:
-        return Entry(event=Event.WITHDRAWN, generation=ask.generation, permit=operation.permit, task=ask.task, body={})
-    return None
+    return _void(operation, ask, around) if operation.state is OperationState.RESENDABLE else None
 
 
 def resolve(operation: Operation, event: Event, body: dict[str, Any]) -> Entry | None:

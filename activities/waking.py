@@ -20,6 +20,7 @@ WORTH_WAKING = frozenset(
         OperationState.COMPLETED,
         OperationState.REJECTED,
         OperationState.NOT_EXECUTED,
+        OperationState.UNDONE,
         OperationState.RESENDABLE,
         OperationState.NEEDS_HUMAN,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 from temporalio.client import Client
@@ -11,7 +10,7 @@ from settled.activities import protocol
 from settled.activities.journal import Operation
 from settled.activities.preparing import prepare, subject_of
 from settled.activities.registry import Registry
-from settled.activities.stores import Stores
+from settled.activities.stores import Stores, TaskRecord
 from settled.activities.waking import somebody_waits
 from settled.workflows.contract.operation import Order
 from settled.workflows.errors import InvalidCall
@@ -33,23 +32,24 @@ async def withdraw(stores: Stores, registry: Registry, client: Client, order: Or
     record = await stores.tasks.get(task)
     if record is None:
         return Withdrawn(operation=await stores.ledger.read(key))
-    if order.known:
-        with suppress(InvalidCall):
-            await stores.ledger.miss(key, (await prepare(stores, registry, order, task)).claim)
     others_wait = await somebody_waits(client, stores.ledger, key, besides=task)
-    ask = protocol.Claim(
-        # Without the arguments: what is opened here is only closed.
-        subject=subject_of(order.intent, order.tool, record),
-        generation=order.intent.generation,
-        permit=order.permit,
-        seconds=order.seconds,
-        task=task,
-        known=order.known,
-    )
-    amended = await stores.ledger.amend(
-        key, lambda operation, now: protocol.withdraw(operation, ask, now, others_wait=others_wait)
-    )
+    amended = await stores.ledger.withdraw(key, await _ask(stores, registry, order, record), others_wait=others_wait)
     left = others_wait and protocol.opens(amended.operation, order.intent.generation)
     if left:
         await stores.ledger.leave(key, task)
     return Withdrawn(operation=amended.operation, left=left)
+
+
+async def _ask(stores: Stores, registry: Registry, order: Order, record: TaskRecord) -> protocol.Claim:
+    """What the ledger is told: all of it, since a lookup needs the arguments where the ledger has lost something."""
+    try:
+        return (await prepare(stores, registry, order, record.task)).claim
+    except InvalidCall:
+        return protocol.Claim(
+            subject=subject_of(order.intent, order.tool, record),
+            generation=order.intent.generation,
+            permit=order.permit,
+            seconds=order.seconds,
+            task=record.task,
+            known=order.known,
+        )

@@ -14,6 +14,7 @@ from settled.workflows.contract.operation import OperationState
 from settled.workflows.states import Event
 
 KEY = "ab" * 32
+UNDOING_KEY = "ba" * 32
 SECONDS = 10.0
 PROMISE = Promise(dedupes=None, lands_within=100.0, seconds=SECONDS, can_look_up=True)
 DEDUPES = replace(PROMISE, dedupes=1_000.0, lands_within=None)
@@ -91,6 +92,16 @@ class Story:
         """A task gives up."""
         return self.write(protocol.withdraw(self.operation, order(generation), at, others_wait=others_wait), at)
 
+    def undo(self, at: float) -> Event | None:
+        """Another operation, which takes this one back, is completed."""
+        taking_back = subject(undoes_key=KEY, undoes_generation=self.now.generation)
+        undoing = replace(self.now, key=UNDOING_KEY, generation=1, subject=taking_back)
+        return self.write(protocol.undone(self.operation, undoing), at)
+
+    def resolve(self, at: float, event: Event, **body: Any) -> Event | None:
+        """A person says what became of it."""
+        return self.write(protocol.resolve(self.now, event, body), at)
+
     def expire(self, at: float) -> Event | None:
         """A settlement finds that nobody reported in time."""
         entry = Entry(event=Event.EXPIRED, generation=self.now.generation, permit=self.now.permit, body={})
@@ -121,7 +132,7 @@ def told(state: OperationState) -> Story:
         return story
     story.claim(0.0)
     match state:
-        case OperationState.COMPLETED:
+        case OperationState.COMPLETED | OperationState.UNDONE:
             story.report(1.0, Event.SUCCEEDED, result="r1")
         case OperationState.REJECTED:
             story.report(1.0, Event.DECLINED)
@@ -133,5 +144,7 @@ def told(state: OperationState) -> Story:
         case OperationState.NEEDS_HUMAN:
             story.report(1.0, Event.UNCLEAR)
             story.write(Entry(event=Event.HANDED_TO_PERSON, generation=1, permit=1, body={}), 2.0)
+    if state is OperationState.UNDONE:
+        story.undo(3.0)
     assert story.state is state
     return story

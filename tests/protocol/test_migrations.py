@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect
+from sqlalchemy import Column, Connection, DefaultClause, Integer, MetaData, Table, inspect
 
 from settled.activities import schema
 from settled.activities.database import Database
@@ -55,9 +55,18 @@ def everything_in(connection: Connection) -> dict[str, Any]:
     found = MetaData()
     found.reflect(connection)
     return {
-        name: (repr(table), sorted(map(repr, table.indexes)), list(connection.execute(table.select())))
+        name: (
+            [(*map(repr, (column.name, column.type, column.nullable)), default_of(column)) for column in table.columns],
+            sorted(map(repr, table.indexes)),
+            list(connection.execute(table.select())),
+        )
         for name, table in found.tables.items()
     }
+
+
+def default_of(column: Column[Any]) -> str:
+    """The default as the database has it; as an object, it has no text of its own."""
+    return str(column.server_default.arg) if isinstance(column.server_default, DefaultClause) else ""
 
 
 async def test_the_migrated_tables_are_those_of_the_code(database: Database) -> None:
@@ -100,7 +109,7 @@ async def test_migrating_again_changes_nothing(database: Database) -> None:
         after = await connection.run_sync(everything_in)
         versions = (await connection.exec_driver_sql("SELECT * FROM alembic_version")).all()
     assert before == after
-    assert versions == [("0001",)]
+    assert versions == [("0002",)]
     assert len(await Ledger(database).journal(KEY)) == 1
 
 

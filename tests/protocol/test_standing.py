@@ -40,6 +40,7 @@ def shown(stands: Stands) -> dict[str, Any]:
         (S.COMPLETED, Standing.SETTLED),
         (S.REJECTED, Standing.SETTLED),
         (S.NOT_EXECUTED, Standing.SETTLED),
+        (S.UNDONE, Standing.SETTLED),
     ],
 )
 def test_what_can_be_done_in_each_state(state: OperationState, standing: Standing) -> None:
@@ -136,6 +137,44 @@ def test_a_stored_failure_is_found_only_where_there_is_one() -> None:
     assert failure_in(told(S.UNKNOWN).now) is None
     assert failure_in(told(S.NOT_EXECUTED).now) is None
     assert failure_in(told(S.REJECTED).now) is None
+
+
+def answered_no_and_then_absent() -> Story:
+    """A second send was declined while the first was still out; then a lookup found nothing."""
+    story = Story(promise=replace(DEDUPES, lands_within=100.0))
+    story.claim(0.0)
+    story.report(1.0, Event.UNCLEAR)
+    story.look(2.0, Absent())
+    story.claim(3.0, permit=2)
+    story.report(4.0, Event.DECLINED, permit=2, failure=DECLINE)
+    story.look(120.0, Absent())
+    return story
+
+
+def test_why_it_was_declined_is_told_though_it_was_a_lookup_that_settled_it() -> None:
+    story = answered_no_and_then_absent()
+    assert (story.state, story.rows[-1].event) == (S.NOT_EXECUTED, Event.ABSENT_FINAL)
+    failure = failure_in(story.now)
+    assert failure is not None
+    assert (failure.kind, failure.text) == (ErrorKind.REJECTED, "only 1 available")
+    assert shown(stand(story.operation, ordered()))["message"] == "only 1 available"
+
+
+def test_it_is_the_last_no_that_is_told() -> None:
+    story = answered_no_and_then_absent()
+    story.report(130.0, Event.DECLINED, permit=1, failure={**DECLINE, "text": "none available"})
+    failure = failure_in(story.now)
+    assert failure is not None
+    assert failure.text == "none available"
+
+
+def test_a_no_of_an_earlier_generation_is_not_the_answer_to_this_one() -> None:
+    story = told(S.DISPATCHED)
+    story.report(1.0, Event.DECLINED, failure=DECLINE)
+    story.claim(2.0, generation=2)
+    story.report(3.0, Event.UNCLEAR, generation=2)
+    story.look(200.0, Absent(), waiting=False)
+    assert (story.state, failure_in(story.now)) == (S.NOT_EXECUTED, None)
 
 
 # --- Another request, another generation ---

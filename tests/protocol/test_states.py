@@ -16,14 +16,14 @@ Arrow = tuple[OperationState, Event, OperationState]
 
 LOOPS: dict[Event, set[OperationState]] = {
     Event.LATE_NO: set(AFTER_A_CLAIM),
-    Event.UNCLEAR: {S.UNKNOWN, S.RESENDABLE, S.NEEDS_HUMAN, S.COMPLETED, S.REJECTED, S.NOT_EXECUTED},
-    Event.SUCCEEDED: {S.COMPLETED},
+    Event.UNCLEAR: {S.UNKNOWN, S.RESENDABLE, S.NEEDS_HUMAN, S.COMPLETED, S.REJECTED, S.NOT_EXECUTED, S.UNDONE},
+    Event.SUCCEEDED: {S.COMPLETED, S.UNDONE},
     Event.DECLINED_WHILE_OTHERS_OUT: {S.UNKNOWN},
     Event.NOT_SENT_WHILE_OTHERS_OUT: {S.UNKNOWN},
     Event.ABSENT_SO_FAR: {S.UNKNOWN},
     Event.IN_FLUX: {S.UNKNOWN},
     Event.LOOKUP_FAILED: {S.UNKNOWN},
-    Event.ALARM: {S.COMPLETED, S.REJECTED, S.NOT_EXECUTED},
+    Event.ALARM: {S.COMPLETED, S.REJECTED, S.NOT_EXECUTED, S.UNDONE},
 }
 """The events that are noted without changing the state, and where."""
 
@@ -82,7 +82,8 @@ def test_an_event_of_another_release_is_refused() -> None:
 
 @pytest.mark.parametrize("state", AFTER_A_CLAIM)
 def test_a_late_success_is_taken_in_every_state_after_a_claim(state: OperationState) -> None:
-    assert after(state, Event.SUCCEEDED) is S.COMPLETED
+    """What was undone stays undone: that it was done is no news."""
+    assert after(state, Event.SUCCEEDED) is (S.UNDONE if state is S.UNDONE else S.COMPLETED)
 
 
 @pytest.mark.parametrize("state", AFTER_A_CLAIM)
@@ -96,11 +97,25 @@ def test_before_a_claim_nothing_can_have_succeeded() -> None:
 
 def test_what_is_settled_stays_settled() -> None:
     assert {(state, event, to) for state, event, to in arrows() if state.settled and not to.settled} == set()
-    assert {state for state in S if state.settled} == {S.COMPLETED, S.REJECTED, S.NOT_EXECUTED}
+    assert {state for state in S if state.settled} == {S.COMPLETED, S.REJECTED, S.NOT_EXECUTED, S.UNDONE}
 
 
-def test_what_is_completed_stays_completed() -> None:
-    assert set(TRANSITIONS[S.COMPLETED].values()) == {S.COMPLETED}
+def test_what_is_completed_stays_completed_until_it_is_undone() -> None:
+    changes = {event: to for event, to in TRANSITIONS[S.COMPLETED].items() if to is not S.COMPLETED}
+    assert changes == {Event.UNDONE: S.UNDONE}
+
+
+def test_only_what_was_done_can_be_undone_and_it_stays_undone() -> None:
+    assert {state for state, event, _ in arrows() if event is Event.UNDONE} == {S.COMPLETED}
+    assert set(TRANSITIONS[S.UNDONE].values()) == {S.UNDONE}
+    assert S.UNDONE.closed
+
+
+def test_a_persons_word_is_taken_only_where_it_was_asked_for() -> None:
+    by_people = {Event.RESOLVED_COMPLETED: S.COMPLETED, Event.RESOLVED_NOT_EXECUTED: S.NOT_EXECUTED}
+    assert {(state, event, to) for state, event, to in arrows() if event in by_people} == {
+        (S.NEEDS_HUMAN, event, to) for event, to in by_people.items()
+    }
 
 
 @pytest.mark.parametrize("state", [S.REJECTED, S.NOT_EXECUTED])

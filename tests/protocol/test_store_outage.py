@@ -28,9 +28,9 @@ from settled.workflows.states import Event
 from tests.crash.processes import started
 from tests.desk import until
 from tests.postgres import PostgresServer, postgres_server
+from tests.protocol.books import OTHER, key
 from tests.protocol.store_faults import FAULTS, NOTED, Fault, run
 from tests.protocol.stories import KEY, ended, order, subject
-from tests.protocol.test_ledger import OTHER, key
 
 E = Event
 HURRIED = Terms(connect=0.5, idle=0.5, lock=0.5, answer=0.5)

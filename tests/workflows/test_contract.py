@@ -34,7 +34,8 @@ VIEW = operation.OperationView(
 TALLY = operation.Tally(operations=3, completed=1, unsettled=2)
 LEDGER = operation.LedgerView(tally=TALLY, unsettled=(VIEW,))
 RESULT = CallResult(slot=1, error=ErrorKind.REJECTED, content=D2, note="no")
-INTENT = operation.Intent(key=D1, generation=2, fingerprint=D2, resources=("stock/A1",))
+TARGET = operation.Target(key=D3, generation=3)
+INTENT = operation.Intent(key=D1, generation=2, fingerprint=D2, resources=("stock/A1",), undoes=TARGET)
 CALL = turn.Proposal(
     slot=1, call_id="toolu_1", tool="reserve", effect=Effect.WRITE, seconds=5.5, intent=INTENT, answer=RESULT
 )
@@ -66,20 +67,23 @@ STATE = loop.LoopState(
     ending=END,
 )
 FINDING = result.Finding(check="operation", passed=True, evidence="it is there", version="7")
+RESOLUTION = operation.Resolution(outcome=operation.Resolved.NOT_EXECUTED, because="I asked them", who="ann")
 CRITERION = task.Criterion(check="operation", tool="reserve", arguments={"order": "1001"})
 BUDGET = task.Budget(turns=1, requests=2, wall_seconds=3.5)
 
 SAMPLES: list[Value] = [
     *(USAGE, VIEW, TALLY, LEDGER, RESULT, INTENT, CALL, BATCHES, END, COUNTERS, CONDUCT, LIMITS, OPENED, PENDING),
-    *(STATE, FINDING, CRITERION, BUDGET),
+    *(STATE, FINDING, CRITERION, BUDGET, TARGET, RESOLUTION),
     turn.Resend(),
     turn.Ask(head=D1, results=(RESULT,), resends=2),
     turn.Read(head=D1, slot=1, tool="look_up", seconds=2.5, attempts=3),
     Turn(head=D1, next=BATCHES, usage=USAGE, request_id="req_1", attempts=2, preview="Hello", ledger=LEDGER),
     loop.Ending(end=END, state=STATE),
-    operation.Order(head=D1, slot=1, tool="reserve", intent=INTENT, permit=2, seconds=1.5),
+    operation.Order(head=D1, slot=1, tool="reserve", intent=INTENT, permit=2, seconds=1.5, known=True),
     operation.Outcome(standing=Standing.PERSON, permit=2, after=1.5, result=RESULT, blocked_by=D2, ledger=LEDGER),
     operation.Question(key=D1),
+    operation.Resolve(key=D1, resolution=RESOLUTION, update="u-1"),
+    operation.ResolveAnswer(view=VIEW, refused="it is settled"),
     operation.SettlementStep(settled=True, view=VIEW, after=2.5, note="found"),
     result.TaskResult(
         status=Status.FAILED,
@@ -317,10 +321,12 @@ def test_a_state_of_another_release_is_neither_settled_nor_closed() -> None:
         OperationState.COMPLETED,
         OperationState.REJECTED,
         OperationState.NOT_EXECUTED,
+        OperationState.UNDONE,
     ]
     assert [state for state, (_, closed) in known.items() if closed] == [
         OperationState.REJECTED,
         OperationState.NOT_EXECUTED,
+        OperationState.UNDONE,
     ]
     later = OperationState(LATER)
     assert (later.settled, later.closed) == (False, False)
