@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from temporalio.client import (
     Client,
@@ -46,10 +47,18 @@ async def give_word(client: Client, key: str, word: Resolution, *, task_queue: s
         cause = error.cause
         raise NotTaken(cause.message if isinstance(cause, ApplicationError) else str(cause)) from error
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+        await _forget(start)
         raise NotTaken(
             f"no worker has answered within {seconds:g} seconds; is one running that serves task queue {task_queue} "
             "(SETTLED_TASK_QUEUE)? Look at the operation before you say it again: a worker may still take your word"
         ) from error
     except RPCError as error:
+        await _forget(start)
         raise NotTaken(f"Temporal refuses: {' '.join(error.message.split())}") from error
     return view
+
+
+async def _forget(start: WithStartWorkflowOperation[object, object]) -> None:
+    """Take the start's own failure, which asyncio would complain of otherwise: what went wrong is told already."""
+    with suppress(asyncio.CancelledError, RPCError):
+        await start.workflow_handle()

@@ -99,7 +99,7 @@ async def test_the_status_tells_the_database_its_revision_the_counts_and_the_ala
     ledger = Ledger(database)
     report = protocol.Report(event=Event.SUCCEEDED, generation=1, permit=1, task="task-1", body={"alarm": "two\x1b[2J"})
     await ledger.claim(NEXT, ask())
-    await ledger.amend(NEXT, lambda operation, now: operation and protocol.report(operation, report, now))
+    await ledger.amend(NEXT, lambda operation, now: protocol.report(operation, report, now) if operation else None)
     await database.close()
     said = await settled(url, "ledger", "status")
     told = {line[:12].strip(): line[12:] for line in said.lines}
