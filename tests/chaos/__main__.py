@@ -35,7 +35,7 @@ async def run(plan: Plan, store: str, folder: Path, *, naive: bool) -> bool:
         storm = await opened(stack, plan, store, folder, say, naive=naive)
         await storm.blow()
         judgement, lines = await storm.judged()
-        for line in [*lines, *summary(storm, await storm.tasks.ended())]:
+        for line in [*lines, *await summary(storm, await storm.tasks.ended())]:
             say(line)
     if naive:
         say(last_line_of_naive(plan, judgement, storm))
@@ -44,7 +44,7 @@ async def run(plan: Plan, store: str, folder: Path, *, naive: bool) -> bool:
     return not judgement.findings
 
 
-def summary(storm: Storm, ended: list[Ended]) -> list[str]:
+async def summary(storm: Storm, ended: list[Ended]) -> list[str]:
     """What was done to whom, and how the tasks ended."""
     parts = {
         "tasks": Counter(task.how for task in ended),
@@ -52,6 +52,8 @@ def summary(storm: Storm, ended: list[Ended]) -> list[str]:
         "workers": storm.crew.done,
         "operator": storm.operator.done,
     }
+    if storm.books is not None:
+        parts["journals"] = await storm.books.events()
     lines = [
         f"{name}: " + ", ".join(f"{what} {number}" for what, number in sorted(said.items()))
         for name, said in parts.items()
@@ -75,7 +77,7 @@ def main() -> int:
     parser.add_argument("--naive", action="store_true")
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
-    plan = Plan(seed=seed, operations=asked.operations, tasks_at_once=40, workers=4)
+    plan = Plan(seed=seed, operations=asked.operations, tasks_at_once=70, workers=4)
     say(f"seed={seed} operations={asked.operations} store={'none' if asked.naive else asked.store}")
     folder, well = Path(tempfile.mkdtemp(prefix="settled-chaos-")), False
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +37,12 @@ class Books:
         async with self.database.read() as connection:
             by_state = {row.state: row.number for row in await connection.execute(query)}
         return sum(by_state.values()), sum(by_state.get(state, 0) for state in UNSETTLED)
+
+    async def events(self) -> Counter[str]:
+        """What stands in the journals, by kind: how far the storm has reached."""
+        query = select(schema.journal.c.event, func.count().label("number")).group_by(schema.journal.c.event)
+        async with self.database.read() as connection:
+            return Counter({row.event: row.number for row in await connection.execute(query)})
 
     async def operations(self, actions: Iterable[Name]) -> list[Known]:
         """Every operation, with the action that it stands for."""
@@ -76,7 +83,7 @@ def key_of(action: Name) -> str:
         arguments,
         namespace="default",
         tenant="default",
-        root_task="any: its scope is business",
+        root_task="",
     )
 
 

@@ -1,4 +1,4 @@
-"""What an operator does to tasks, by Temporal's own API: resets, pauses, more attempts, cancels, terminations, re-runs."""
+"""What an operator does to tasks, by Temporal's own API: resets, pauses, more attempts, cancels, ends, re-runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from settled.workflows.contract.names import DISPATCH
 from tests.chaos.naive import RESERVE
 
 NAMESPACE = "default"
-BETWEEN_SECONDS = (0.3, 1.5)
+BETWEEN_SECONDS = (0.1, 0.7)
 """Between two deeds."""
 DEEDS = {
     "reset_to_dispatch": 22,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-ORDINARY, PIECES = 160, 1_000_000
+ORDINARY, PIECES = 250, 1_000_000
 """Articles of which there is always enough, and how many pieces of each."""
 RARE, RARE_PIECES = 10, 4
 """Articles of which there is never enough, and how many pieces of each."""

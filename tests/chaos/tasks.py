@@ -20,6 +20,12 @@ from tests.chaos.plan import Plan, TaskPlan
 
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 0.3
+SURPLUS = 1.05
+"""How many operations are begun for each that is needed: not every task comes to all of its own."""
+FEWEST = 8
+"""Tasks at once while the last ones come to their end."""
+MOST_STARTS = 8
+"""Tasks started in one go."""
 
 
 @dataclass
@@ -48,7 +54,10 @@ class Tasks:
         coming = self.plan.tasks()
         while not await self.enough():
             await self.look()
-            for _ in range(self.plan.tasks_at_once - len(self.running)):
+            planned = sum(len(plan.actions) for plan in self.plans.values())
+            # Not all at once, and not many more than are needed: the last ones would run when all is quiet.
+            most = self.plan.tasks_at_once if planned < self.plan.operations * SURPLUS else FEWEST
+            for _ in range(min(most - len(self.running), MOST_STARTS)):
                 await self._start(next(coming))
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -1,10 +1,10 @@
-"""A worker process of the storm: the shipped worker with the patience of a storm, and traps at points of its work.
+"""The worker processes of the storm: the shipped worker with a storm's patience, and traps at points of its work.
 
     python -m tests.chaos.worker PID-OF-THE-STORM
 
-It imports everything, reads one line, its `Duty`, and serves until SIGTERM or death. What differs from `settled worker`
-are waits: a storm of minutes can't wait ten minutes for an activity whose worker was killed. Nothing that decides
-anything is changed.
+This process imports everything once, which takes seconds, and forks a worker for each `Duty` that it is told. A worker
+serves until SIGTERM or death. What differs from `settled worker` are waits: a storm of minutes can't wait ten minutes
+for an activity whose worker was killed. Nothing that decides anything is changed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import select
 import signal
 import sys
+import traceback
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -141,16 +144,57 @@ async def serve(duty: Duty) -> None:
         await Serving(worker, stop).run()
 
 
+def begin(log: str, duty: str) -> None:
+    """The life of a process that has just been forked; it doesn't return."""
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    code = 1
+    try:
+        asyncio.run(serve(Duty.model_validate_json(duty)))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # the SDK's native threads can crash an interpreter that takes its time to exit
+
+
+def fork(log: str, duty: str) -> int:
+    """Fork a worker; returns its process id."""
+    starter = os.getpid()
+    if child := os.fork():
+        return child
+    die_with(starter)
+    begin(log, duty)
+    return 0
+
+
+def reap() -> None:
+    """Say which workers have ended."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            say(f"ended {ended[0]} {os.waitstatus_to_exitcode(ended[1])}")
+
+
 def main() -> None:
-    """The process."""
+    """The process: it has imported everything, and forks a worker for each line, `LOG DUTY`, that it reads."""
     die_with(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the storm's own business
     importlib.import_module("anthropic")
-    line = sys.stdin.readline()
-    if line:
-        asyncio.run(serve(Duty.model_validate_json(line)))
-    sys.stdout.flush()
-    os._exit(0)
+    say("ready")
+    unread = b""
+    while True:
+        reap()
+        if not select.select([0], [], [], 0.05)[0]:
+            continue
+        if not (read := os.read(0, 65_536)):
+            os._exit(0)
+        *lines, unread = (unread + read).split(b"\n")
+        for line in lines:
+            log, duty = line.decode().split(" ", 1)
+            say(f"started {fork(log, duty)} {log}")
 
 
 if __name__ == "__main__":
