@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from tests.chaos.pace import Pace
 from tests.chaos.worker import Duty
 from tests.crash.processes import ROOT
 from tests.crash.worker_process import Act, Point
@@ -19,7 +20,9 @@ from tests.crash.worker_process import Act, Point
 START_SECONDS = 90.0
 FREEZE_SECONDS = (1.0, 4.0)
 BETWEEN_SECONDS = (2.0, 6.0)
-"""Between two things that are done to a worker."""
+"""Between two things that are done to a worker; longer where not enough has happened meanwhile."""
+BETWEEN_EFFECTS = 8
+MOST_SECONDS = 20.0
 DEEDS = {"kill": 35, "terminate": 15, "freeze": 50}
 TRAPPED = 0.7
 """How many of the workers fall into a trap some time, if they live so long."""
@@ -58,6 +61,7 @@ class Crew:
     size: int
     folder: Path
     random: Random
+    pace: Pace
     done: Counter[str] = field(default_factory=Counter)
     """What was done to them, by kind."""
     quiet: bool = False
@@ -105,7 +109,7 @@ class Crew:
         watching = asyncio.create_task(self._watch())
         try:
             while True:
-                await asyncio.sleep(self.random.uniform(*BETWEEN_SECONDS))
+                await self.pace.wait(self.random.uniform(*BETWEEN_SECONDS), BETWEEN_EFFECTS, MOST_SECONDS)
                 if not self.quiet and self._awake():
                     self._do(self.random.choices(list(DEEDS), weights=list(DEEDS.values()))[0])
         finally:

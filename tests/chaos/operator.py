@@ -135,7 +135,8 @@ class Operator:
         if not found:
             return False
         task, activity = self.random.choice(sending or found)
-        which = {"namespace": NAMESPACE, "execution": WorkflowExecution(workflow_id=task), "id": activity.activity_id}
+        execution = WorkflowExecution(workflow_id=task)
+        which: dict[str, Any] = {"namespace": NAMESPACE, "execution": execution, "id": activity.activity_id}
         if deed == "pause":
             await self.client.workflow_service.pause_activity(PauseActivityRequest(**which, reason="a storm"))
             going_on = asyncio.create_task(self._let_go_on(which))

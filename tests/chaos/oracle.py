@@ -1,4 +1,4 @@
-"""The judgement: what happened at the service, against what the ledger and the tasks say. Pure; others gather the facts."""
+"""The judgement: what happened at the service, against what the ledger and the tasks say. Pure."""
 
 from __future__ import annotations
 

@@ -113,6 +113,11 @@ class Proxy:
         await self._session.close()
 
     @property
+    def commits(self) -> int:
+        """How many requests the service is known to have done."""
+        return len(self._committed)
+
+    @property
     def faults(self) -> int:
         """How many faults happened in all."""
         return self.met.total()

@@ -20,6 +20,7 @@ from tests.chaos.evidence import Books, action_of, seen, told
 from tests.chaos.model import Provider
 from tests.chaos.operator import Operator
 from tests.chaos.oracle import Ended, Judgement, Known, judge
+from tests.chaos.pace import Pace
 from tests.chaos.plan import Plan, stock
 from tests.chaos.proxy import Proxy
 from tests.chaos.tasks import Tasks
@@ -28,7 +29,7 @@ from tests.chaos.worker import Duty
 SECONDS = 1.5
 """The time budget of a write's attempt."""
 LANDS_WITHIN = 6.0
-"""What the tool says of the service. Longer than the longest freeze, hold and processing together, after the deadline."""
+"""What the tool says of the service: longer than the longest freeze, hold and processing together."""
 PROCESSING_LIMIT = 0.5
 TASK_QUEUE = "agents"
 PROGRESS_SECONDS = 5.0
@@ -36,7 +37,8 @@ QUIET_SECONDS = 120.0
 """How long everything may take to come to its end once all is quiet."""
 LEAST_QUIET_SECONDS = 4.0
 """How long the last request may still be under way."""
-SERVER_BETWEEN_SECONDS = (25.0, 60.0)
+SERVER_BETWEEN_SECONDS = (20.0, 45.0)
+SERVER_BETWEEN_EFFECTS, SERVER_MOST_SECONDS = 150, 120.0
 SERVER_AWAY_SECONDS = (0.1, 2.5)
 
 Say = Callable[[str], None]
@@ -54,6 +56,7 @@ class Storm:
     client: Client
     service: str
     proxy: Proxy
+    pace: Pace
     provider: Provider
     crew: Crew
     tasks: Tasks
@@ -69,7 +72,10 @@ class Storm:
         feeding = asyncio.create_task(self.tasks.feed())
         try:
             await asyncio.wait([feeding, *blowing], return_when=asyncio.FIRST_COMPLETED)
-            feeding.cancelled() or await feeding  # raises what made a wind end, which none does by itself
+            for ended in blowing:
+                if ended.done():
+                    ended.result()  # none ends by itself: this raises why it did
+            await feeding
             await self._become_quiet()
         finally:
             for task in (feeding, *blowing):
@@ -84,7 +90,7 @@ class Storm:
         await asyncio.sleep(LEAST_QUIET_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(QUIET_SECONDS):
-                while not await self._at_rest():
+                while not await self._at_rest():  # noqa: ASYNC110  # it happens in other processes: no event tells
                     await asyncio.sleep(0.5)
 
     async def _at_rest(self) -> bool:
@@ -95,7 +101,8 @@ class Storm:
     async def _kill_servers(self) -> None:
         random = self.plan.random("server")
         while True:
-            await asyncio.sleep(random.uniform(*SERVER_BETWEEN_SECONDS))
+            between = random.uniform(*SERVER_BETWEEN_SECONDS)
+            await self.pace.wait(between, SERVER_BETWEEN_EFFECTS, SERVER_MOST_SECONDS)
             if not self.quiet:
                 await self.server.kill()
                 await asyncio.sleep(random.uniform(*SERVER_AWAY_SECONDS))
@@ -168,7 +175,8 @@ async def opened(stack: AsyncExitStack, plan: Plan, store: str, folder: Path, sa
         seconds=SECONDS,
         lands_within=LANDS_WITHIN,
     )
-    crew = Crew(duty, plan.workers, folder, plan.random("crew"))
+    pace = Pace(lambda: proxy.commits)
+    crew = Crew(duty, plan.workers, folder, plan.random("crew"), pace)
     stack.push_async_callback(crew.end)
     await crew.begin()
 
@@ -181,7 +189,7 @@ async def opened(stack: AsyncExitStack, plan: Plan, store: str, folder: Path, sa
     operator = Operator(
         client, plan.random("operator"), lambda: sorted(tasks.running), lambda: tasks.closed, tasks.run_again
     )
-    return Storm(plan, naive, folder, say, server, client, service, proxy, provider, crew, tasks, operator, books)
+    return Storm(plan, naive, folder, say, server, client, service, proxy, pace, provider, crew, tasks, operator, books)
 
 
 def settings_of(url: str, model: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
@@ -24,6 +25,8 @@ SURPLUS = 1.05
 """How many operations are begun for each that is needed: not every task comes to all of its own."""
 FEWEST = 8
 """Tasks at once while the last ones come to their end."""
+WORKFLOW_TASK_TIMEOUT = timedelta(seconds=5)
+"""Half of the usual: what a worker that was killed had in its hands is another one's after that."""
 MOST_STARTS = 8
 """Tasks started in one go."""
 
@@ -63,7 +66,8 @@ class Tasks:
 
     async def run_again(self, task: str) -> None:
         """Start a task that has ended once more, as it was."""
-        await self._ask(self.plans[task])
+        with suppress(WorkflowAlreadyStartedError):  # a reset was faster
+            await self._ask(self.plans[task])
         self.running.add(task)
 
     async def _start(self, plan: TaskPlan) -> None:
@@ -85,7 +89,9 @@ class Tasks:
             name, inputs = NAIVE_TASK, [turns, self.seconds]
         else:
             name, inputs = AGENT_TASK, [{"goal": plan.goal()}]
-        await self.client.start_workflow(name, args=inputs, id=plan.id, task_queue=self.task_queue)
+        await self.client.start_workflow(
+            name, args=inputs, id=plan.id, task_queue=self.task_queue, task_timeout=WORKFLOW_TASK_TIMEOUT
+        )
 
     async def look(self) -> None:
         """See which tasks run. The server's list lags behind, so who is missing in it is asked for by name."""
