@@ -83,6 +83,8 @@ class Plan:
     """How many operations the storm is to see at least."""
     tasks_at_once: int
     workers: int
+    server_seconds: tuple[float, float] = (20.0, 45.0)
+    """Between two kills of the server."""
 
     def random(self, who: str) -> Random:
         """Numbers for one part of the storm; another part's use of its own doesn't change them."""

@@ -33,12 +33,12 @@ LANDS_WITHIN = 6.0
 PROCESSING_LIMIT = 0.5
 TASK_QUEUE = "agents"
 PROGRESS_SECONDS = 5.0
-QUIET_SECONDS = 120.0
+QUIET_SECONDS = 180.0
 """How long everything may take to come to its end once all is quiet."""
 LEAST_QUIET_SECONDS = 4.0
 """How long the last request may still be under way."""
-SERVER_BETWEEN_SECONDS = (20.0, 45.0)
-SERVER_BETWEEN_EFFECTS, SERVER_MOST_SECONDS = 150, 120.0
+SERVER_BETWEEN_SHARE, SERVER_MOST_SECONDS = 12, 120.0
+"""The server is killed not before a twelfth of all effects has come since; or after two minutes."""
 SERVER_AWAY_SECONDS = (0.1, 2.5)
 
 Say = Callable[[str], None]
@@ -63,6 +63,8 @@ class Storm:
     operator: Operator
     books: Books | None
     quiet: bool = False
+    away: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the server is away."""
     begun: float = field(default_factory=time.monotonic)
 
     async def blow(self) -> None:
@@ -86,6 +88,8 @@ class Storm:
         self.say(f"{self._elapsed}  quiet: no more faults; what is still open may come to its end")
         self.quiet = self.proxy.quiet = self.provider.quiet = True
         await self.crew.calm()
+        async with self.away:
+            pass  # it is back
         await self.operator.let_all_go_on()
         await asyncio.sleep(LEAST_QUIET_SECONDS)
         with suppress(TimeoutError):
@@ -101,12 +105,14 @@ class Storm:
     async def _kill_servers(self) -> None:
         random = self.plan.random("server")
         while True:
-            between = random.uniform(*SERVER_BETWEEN_SECONDS)
-            await self.pace.wait(between, SERVER_BETWEEN_EFFECTS, SERVER_MOST_SECONDS)
-            if not self.quiet:
-                await self.server.kill()
-                await asyncio.sleep(random.uniform(*SERVER_AWAY_SECONDS))
-                await self.server.start()
+            between = random.uniform(*self.plan.server_seconds)
+            share = self.plan.operations // SERVER_BETWEEN_SHARE
+            await self.pace.wait(between, share, SERVER_MOST_SECONDS)
+            async with self.away:
+                if not self.quiet:
+                    await self.server.kill()
+                    await asyncio.sleep(random.uniform(*SERVER_AWAY_SECONDS))
+                    await self.server.start()
 
     @property
     def _elapsed(self) -> str:
