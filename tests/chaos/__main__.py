@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -78,6 +79,7 @@ def main() -> int:
     parser.add_argument("--store", default="sqlite")
     parser.add_argument("--naive", action="store_true")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a Ctrl-C: everything is to be stopped and removed
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
     plan = Plan(seed=seed, operations=asked.operations, tasks_at_once=48, workers=4)
     say(f"seed={seed} operations={asked.operations} store={'none' if asked.naive else asked.store}")

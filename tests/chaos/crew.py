@@ -26,7 +26,7 @@ MOST_SECONDS = 20.0
 DEEDS = {"kill": 35, "terminate": 15, "freeze": 50}
 TRAPPED = 0.7
 """How many of the workers fall into a trap some time, if they live so long."""
-MOST_PASSES = 60
+MOST_PASSES = 25
 
 
 @dataclass
@@ -35,6 +35,8 @@ class Worker:
 
     pid: int
     ended: bool = False
+    killed: bool = False
+    """Whether it was the storm that ended it."""
     wakes: asyncio.Task[None] | None = None
     """While it is frozen: what will wake it."""
 
@@ -100,9 +102,11 @@ class Crew:
                 case ["started", pid, _]:
                     self.workers[int(pid)] = Worker(int(pid))
                     self.done["hired"] += 1
-                case ["ended", pid, _]:
-                    self.workers.pop(int(pid)).ended = True
+                case ["ended", pid, code]:
+                    worker = self.workers.pop(int(pid))
+                    worker.ended = True
                     self._asked -= 1
+                    self.done["trapped" if not worker.killed and int(code) == -signal.SIGKILL else "gone"] += 1
 
     async def storm(self) -> None:
         """Do things to them, without an end, and see that there are always enough."""
@@ -134,6 +138,7 @@ class Crew:
         self.done[deed] += 1
         match deed:
             case "kill":
+                worker.killed = True
                 worker.signal(signal.SIGKILL)
             case "terminate":
                 worker.signal(signal.SIGTERM)
@@ -165,7 +170,7 @@ class Crew:
         told = self.duty
         if self.quiet or told.naive or self.random.random() >= TRAPPED:
             return told
-        trap = {"trap": self.random.choice(list(Point)), "passes": self.random.randint(2, MOST_PASSES)}
+        trap = {"trap": self.random.choice(list(Point)), "passes": self.random.randrange(MOST_PASSES)}
         return told.model_copy(update={**trap, "act": self.random.choice(list(Act))})
 
     async def calm(self) -> None:
