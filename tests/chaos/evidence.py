@@ -12,8 +12,9 @@ from sqlalchemy import func, select
 
 from settled.activities import schema
 from settled.activities.database import Database
-from settled.activities.keys import operation_key
-from settled.activities.ledger import UNSETTLED, Ledger
+from settled.activities.keys import Realm, key_forms, operation_key
+from settled.activities.ledger import Ledger
+from settled.activities.ledger_lists import UNSETTLED
 from settled.activities.registry import discover
 from settled.activities.tools.stock import ReserveStock
 from tests.chaos.model import RESERVE
@@ -78,13 +79,8 @@ def key_of(action: Name) -> str:
     """The operation key of an action."""
     order, sku, line = action
     arguments = ReserveStock(order=order, sku=sku, line=line, quantity=1)
-    return operation_key(
-        discover().write(RESERVE),
-        arguments,
-        namespace="default",
-        tenant="default",
-        root_task="",
-    )
+    form = key_forms(discover().write(RESERVE))[0]
+    return operation_key(form, arguments, Realm(namespace="default", tenant="default", root_task=""))
 
 
 def action_of(effect: dict[str, Any]) -> Name:

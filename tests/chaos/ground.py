@@ -6,7 +6,6 @@ Each is a process of its own, with its own database, and is killed by the kernel
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +21,7 @@ from settled.local.places import HOST, Ports, environment, program
 from settled.local.processes import Part, start_part
 from settled.workflows.converter import data_converter
 from tests.desk import FAST
+from tests.postgres import postgres_server
 
 NAMESPACE = "default"
 START_SECONDS = 60.0
@@ -117,9 +117,8 @@ async def store(kind: str, folder: Path) -> AsyncIterator[str]:
     match kind:
         case "sqlite":
             yield f"sqlite+aiosqlite:///{folder / 'settled.db'}"
-        case "postgres" if url := os.environ.get("SETTLED_CHAOS_DATABASE"):
-            yield url
         case "postgres":
-            sys.exit("chaos: STORE=postgres needs a database; name an empty one in SETTLED_CHAOS_DATABASE")
+            async with postgres_server() as server:
+                yield await server.new_database()
         case _:
             sys.exit(f"chaos: there is no store {kind!r}; it is sqlite or postgres")

@@ -210,6 +210,7 @@ def settings_of(url: str, model: str) -> dict[str, Any]:
         "model_attempts": 30,
         "read_attempts": 10,
         "recheck_seconds": 3.0,
+        "sweep_seconds": 5.0,
         "cut_events": 60,
         "lookup_first_seconds": 0.3,
         "lookup_most_seconds": 2.0,

@@ -29,15 +29,18 @@ from temporalio.worker import Worker, WorkerConfig
 from settled.activities import settling
 from settled.activities.agents import AgentProfile
 from settled.activities.registry import discover
+from settled.activities.sweeping import Sweep
 from settled.activities.tools import stock
+from settled.worker.process import sweeping
 from settled.worker.settings import Settings
 from settled.worker.wiring import make_worker, parts
 from settled.workflows import asks
 from settled.workflows.converter import data_converter
 from tests.chaos.hasty import Hasty
 from tests.chaos.naive import naive_worker
-from tests.crash.worker_process import Act, Point, Trap, TrappedActivities, TrappedLedger, die_with, say
+from tests.crash.worker_process import Act, Point, Trap, TrappedActivities, TrappedLedger, say
 from tests.desk import hurried
+from tests.mortal import die_with
 
 CLERK = AgentProfile(
     model="claude-scripted", system="You are the stock clerk.", tools=("lookup_stock", "reserve_stock"), max_tokens=4000
@@ -141,7 +144,9 @@ async def serve(duty: Duty) -> None:
         stores = replace(made_of.stores, ledger=TrappedLedger(made_of.stores.database, trap))
         await made_of.provider.warm_up()
         worker = make_worker(client, replace(made_of, stores=stores), [TrappedActivities(trap), Hasty()])
-        await Serving(worker, stop).run()
+        sweep = Sweep(client, stores, tools, settings.task_queue)
+        async with sweeping(sweep, settings.sweep_seconds):
+            await Serving(worker, stop).run()
 
 
 def begin(log: str, duty: str) -> None:
