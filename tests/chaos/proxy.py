@@ -21,8 +21,8 @@ HOLD_SECONDS = (1.6, 2.4)
 """How long a request is held: longer than its sender waits for the answer."""
 LATEST_SECONDS = 2.8
 """What could not be delivered so long after it came in is not delivered at all."""
-LAG_SECONDS = 1.5
-"""How long after a commit a lookup may still miss it."""
+LAG_SECONDS = 3.0
+"""How long after a request came in a lookup may still miss what came of it."""
 
 
 class Fault(StrEnum):
@@ -56,7 +56,7 @@ OF_WRITES = {
     Fault.SLOW: 25,
 }
 """Of a hundred writes, how many meet each."""
-OF_LOOKUPS = {Fault.LOOKUP_FAILS: 12, Fault.LOOKUP_GARBAGE: 4, Fault.LOOKUP_IN_FLUX: 4, Fault.LOOKUP_LAGS: 100}
+OF_LOOKUPS = {Fault.LOOKUP_FAILS: 12, Fault.LOOKUP_GARBAGE: 4, Fault.LOOKUP_IN_FLUX: 4, Fault.LOOKUP_LAGS: 50}
 """Of a hundred lookups; a lag is only drawn for a record that has just been committed."""
 OF_READS = {Fault.READ_FAILS: 10}
 
@@ -83,6 +83,7 @@ class Proxy:
         self._service = service
         self._random = random
         self._committed: dict[str, float] = {}
+        """When the request came in that the service has done, by key."""
         self._working: set[asyncio.Task[Any]] = set()
         self.quiet = False
         """Whether everything is passed on as it is."""
@@ -186,7 +187,7 @@ class Proxy:
         except (ClientError, TimeoutError):
             return None
         if answer.status in (200, 201):
-            self._committed.setdefault(key, time.monotonic())
+            self._committed.setdefault(key, came)
         return answer
 
     async def _look_up(self, request: web.Request) -> web.StreamResponse:

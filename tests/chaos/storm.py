@@ -28,7 +28,7 @@ from tests.chaos.worker import Duty
 
 SECONDS = 1.5
 """The time budget of a write's attempt."""
-LANDS_WITHIN = 6.0
+LANDS_WITHIN = 8.0
 """What the tool says of the service: longer than the longest freeze, hold and processing together."""
 PROCESSING_LIMIT = 0.5
 TASK_QUEUE = "agents"
