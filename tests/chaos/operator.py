@@ -28,10 +28,13 @@ from temporalio.service import RPCError
 
 from settled.workflows.contract.names import DISPATCH
 from tests.chaos.naive import RESERVE
+from tests.chaos.pace import Pace
 
 NAMESPACE = "default"
 BETWEEN_SECONDS = (0.1, 0.7)
-"""Between two deeds."""
+"""Between two deeds; longer where not enough has happened meanwhile."""
+BETWEEN_EFFECTS = 4
+MOST_SECONDS = 3.0
 DEEDS = {
     "reset_to_dispatch": 22,
     "reset_to_start": 8,
@@ -53,6 +56,7 @@ class Operator:
 
     client: Client
     random: Random
+    pace: Pace
     running: Callable[[], Sequence[str]]
     """The ids of the tasks that run."""
     closed: Callable[[], Sequence[str]]
@@ -69,7 +73,7 @@ class Operator:
         """Do things to tasks, without an end."""
         try:
             while True:
-                await asyncio.sleep(self.random.uniform(*BETWEEN_SECONDS))
+                await self.pace.wait(self.random.uniform(*BETWEEN_SECONDS), BETWEEN_EFFECTS, MOST_SECONDS)
                 if self.quiet:
                     continue
                 deed = self.random.choices(list(DEEDS), weights=list(DEEDS.values()))[0]

@@ -193,7 +193,7 @@ async def opened(stack: AsyncExitStack, plan: Plan, store: str, folder: Path, sa
 
     tasks = Tasks(client, plan, TASK_QUEUE, SECONDS, naive, enough)
     operator = Operator(
-        client, plan.random("operator"), lambda: sorted(tasks.running), lambda: tasks.closed, tasks.run_again
+        client, plan.random("operator"), pace, lambda: sorted(tasks.running), lambda: tasks.closed, tasks.run_again
     )
     return Storm(plan, naive, folder, say, server, client, service, proxy, pace, provider, crew, tasks, operator, books)
 
