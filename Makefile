@@ -18,9 +18,9 @@ demo: $(READY) ## run a task whose write loses its reply, on a real server; KEEP
 test: $(READY) ## run the tests
 	@$(BIN)/python -m pytest -q
 
-chaos: $(READY) ## a storm over the whole product; SEED=, OPERATIONS=2000, STORE=sqlite|postgres; NAIVE=1: over plain Temporal
+chaos: $(READY) ## a storm over everything; SEED=, OPERATIONS=2000, STORE=sqlite|postgres, DEDUPE=0; NAIVE=1: plain Temporal
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
-	  $(if $(STORE),--store $(STORE)) $(if $(filter 1,$(NAIVE)),--naive)
+	  $(if $(STORE),--store $(STORE)) $(if $(filter 0,$(DEDUPE)),--no-dedupe) $(if $(filter 1,$(NAIVE)),--naive)
 
 histories: $(READY) ## record anew the histories that the replay tests replay (after a deliberate change only)
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT INT TERM && \

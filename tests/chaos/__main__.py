@@ -1,6 +1,6 @@
 """`make chaos`: a storm, and its last line.
 
-python -m tests.chaos [--seed N] [--operations N] [--store sqlite|postgres] [--naive]
+python -m tests.chaos [--seed N] [--operations N] [--store sqlite|postgres] [--no-dedupe] [--naive]
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ async def summary(storm: Storm, ended: list[Ended]) -> list[str]:
         f"{name}: " + ", ".join(f"{what} {number}" for what, number in sorted(said.items()))
         for name, said in parts.items()
     ]
+    lines += [f"{task.id} {task.how}: {task.why}" for task in ended if task.why]
     return [*lines, f"server: killed {storm.server.kills} times; model: {storm.provider.faults} failures"]
 
 
@@ -77,11 +78,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--operations", type=int, default=2000)
     parser.add_argument("--store", default="sqlite")
-    parser.add_argument("--naive", action="store_true")
+    parser.add_argument(
+        "--no-dedupe", dest="dedupes", action="store_false", help="of a service that has no use for keys"
+    )
+    parser.add_argument("--naive", action="store_true", help="over a plain workflow and a plain activity instead")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a Ctrl-C: everything is to be stopped and removed
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
-    plan = Plan(seed=seed, operations=asked.operations, tasks_at_once=48, workers=4)
+    plan = Plan(seed=seed, operations=asked.operations, tasks_at_once=48, workers=4, dedupes=asked.dedupes)
     say(f"seed={seed} operations={asked.operations} store={'none' if asked.naive else asked.store}")
     folder, well = Path(tempfile.mkdtemp(prefix="settled-chaos-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None)), False
     try:

@@ -74,11 +74,13 @@ class TemporalServer:
 
 
 @asynccontextmanager
-async def stock_service(folder: Path, stock: dict[str, int], processing_limit: float) -> AsyncIterator[str]:
+async def stock_service(
+    folder: Path, stock: dict[str, int], *, processing_limit: float, dedupes: bool
+) -> AsyncIterator[str]:
     """The stock service; gives its URL."""
     pieces = [word for sku, number in stock.items() for word in ("--stock", f"{sku}={number}")]
     command = [sys.executable, "-P", "-m", "settled.local.stock_service", "--database", str(folder / "stock.db")]
-    command += ["--processing-limit", str(processing_limit), *pieces]
+    command += ["--processing-limit", str(processing_limit), *([] if dedupes else ["--no-dedupe"]), *pieces]
     part = await start_part("stock", command, folder, environment(folder))
     try:
         await part.until(lambda: _listens(part), START_SECONDS)

@@ -62,6 +62,8 @@ class Ended:
     """What it says is not done, or can't be said to be."""
     how: str = "completed"
     """How it ended, in Temporal's word."""
+    why: str = ""
+    """What it says of its failure."""
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,13 @@ class Plan:
     operations: int
     """How many operations the storm is to see at least."""
     tasks_at_once: int
+    """Tasks that run at the same time."""
     workers: int
+    """Worker processes."""
     server_seconds: tuple[float, float] = (20.0, 45.0)
     """Between two kills of the server."""
+    dedupes: bool = True
+    """Whether the service has one effect for each key; else nothing but the ledger's permits is in the way of a second."""
 
     def random(self, who: str) -> Random:
         """Numbers for one part of the storm; another part's use of its own doesn't change them."""

@@ -79,8 +79,10 @@ class Proxy:
 
     url: str
 
-    def __init__(self, service: str, random: Random) -> None:
+    def __init__(self, service: str, random: Random, *, may_repeat: bool) -> None:
         self._service = service
+        # What a network delivers twice, a service that doesn't dedupe does twice: nobody could help that.
+        self._of_writes = {fault: often for fault, often in OF_WRITES.items() if may_repeat or fault is not Fault.TWICE}
         self._random = random
         self._committed: dict[str, float] = {}
         """When the request came in that the service has done, by key."""
@@ -137,7 +139,7 @@ class Proxy:
     async def _reserve(self, request: web.Request) -> web.StreamResponse:
         came = time.monotonic()
         body, key = await request.read(), request.headers.get("Idempotency-Key", "")
-        fault = self._draw(OF_WRITES)
+        fault = self._draw(self._of_writes)
         if fault is not None:
             self._note(fault)
         match fault:

@@ -160,8 +160,10 @@ async def opened(stack: AsyncExitStack, plan: Plan, store: str, folder: Path, sa
     server = ground.TemporalServer(folder)
     stack.push_async_callback(server.stop)
     client = await server.start()
-    service = await stack.enter_async_context(ground.stock_service(folder, stock(), PROCESSING_LIMIT))
-    proxy = await stack.enter_async_context(Proxy(service, plan.random("proxy")))
+    service = await stack.enter_async_context(
+        ground.stock_service(folder, stock(), processing_limit=PROCESSING_LIMIT, dedupes=plan.dedupes)
+    )
+    proxy = await stack.enter_async_context(Proxy(service, plan.random("proxy"), may_repeat=plan.dedupes))
     provider = Provider(plan.random("model"))
     model = await stack.enter_async_context(MessagesServer(provider))
     books = None
@@ -180,6 +182,7 @@ async def opened(stack: AsyncExitStack, plan: Plan, store: str, folder: Path, sa
         stock_url=proxy.url,
         seconds=SECONDS,
         lands_within=LANDS_WITHIN,
+        dedupes=plan.dedupes,
     )
     pace = Pace(lambda: proxy.commits)
     crew = Crew(duty, plan.workers, folder, plan.random("crew"), pace)

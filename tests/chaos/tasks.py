@@ -114,11 +114,13 @@ class Tasks:
         return [await self._ended(plan) for plan in self.plans.values()]
 
     async def _ended(self, plan: TaskPlan) -> Ended:
-        status, said = await self._status(plan.id), dict[str, Any]()
-        if status is WorkflowExecutionStatus.COMPLETED:
-            with suppress(WorkflowFailureError, RPCError):
+        status, said, why = await self._status(plan.id), dict[str, Any](), ""
+        try:
+            if status in (WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.FAILED):
                 result = await self.client.get_workflow_handle(plan.id).result()
                 said = result if self.naive else json.loads(result["final_text"])
+        except WorkflowFailureError as failure:
+            why = str(failure.cause)
         return Ended(
             id=plan.id,
             actions=plan.actions,
@@ -127,4 +129,5 @@ class Tasks:
             done=frozenset((order, sku, line) for order, sku, line, *_ in said.get("done", ())),
             told=frozenset((order, sku, line) for order, sku, line, *_ in said.get("told", ())),
             how=status.name.lower() if status else "unknown",
+            why=why,
         )

@@ -65,6 +65,8 @@ class Duty(BaseModel):
     """The time budget of a write's attempt."""
     lands_within: float
     """What the write's tool says of its service."""
+    dedupes: bool
+    """The same."""
     trap: Point | None = None
     """Where it falls into a trap."""
     passes: int = 0
@@ -138,7 +140,8 @@ async def serve(duty: Duty) -> None:
     hurry()
     trap = LaterTrap(duty.trap, duty.act, duty.passes)
     stock.SETTINGS = stock.StockSettings(url=HttpUrl(duty.stock_url))
-    tools = hurried(discover(), seconds=duty.seconds, lands_within=timedelta(seconds=duty.lands_within))
+    promises = {"lands_within": timedelta(seconds=duty.lands_within)} | ({} if duty.dedupes else {"dedupes": None})
+    tools = hurried(discover(), seconds=duty.seconds, **promises)
     settings = Settings(**duty.settings)
     async with parts(settings, trap.around(tools), {"stock-clerk": CLERK}) as made_of:
         stores = replace(made_of.stores, ledger=TrappedLedger(made_of.stores.database, trap))
