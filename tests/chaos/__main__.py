@@ -33,7 +33,15 @@ def say(line: str) -> None:
 
 
 async def run(plan: Plan, store: str, folder: Path, *, naive: bool) -> bool:
-    """The storm and its judgement; whether all is well."""
+    """The storm and its judgement; whether all is well.
+
+    Raises:
+        CancelledError: somebody pressed Ctrl-C; everything is stopped.
+    """
+    storming = asyncio.current_task()
+    assert storming is not None, "a coroutine runs in a task"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, storming.cancel)
     async with AsyncExitStack() as stack:
         storm = await opened(stack, plan, store, folder, say, naive=naive)
         await storm.blow()
@@ -78,19 +86,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--operations", type=int, default=2000)
     parser.add_argument("--store", default="sqlite")
-    parser.add_argument(
-        "--no-dedupe", dest="dedupes", action="store_false", help="of a service that has no use for keys"
-    )
+    parser.add_argument("--no-dedupe", dest="dedupes", action="store_false", help="the service ignores keys")
     parser.add_argument("--naive", action="store_true", help="over a plain workflow and a plain activity instead")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a Ctrl-C: everything is to be stopped and removed
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
     plan = Plan(seed=seed, operations=asked.operations, tasks_at_once=48, workers=4, dedupes=asked.dedupes)
     say(f"seed={seed} operations={asked.operations} store={'none' if asked.naive else asked.store}")
     folder, well = Path(tempfile.mkdtemp(prefix="settled-chaos-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None)), False
     try:
         well = asyncio.run(run(plan, asked.store, folder, naive=asked.naive))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         say("interrupted; everything is stopped")
         well = True
         return INTERRUPTED

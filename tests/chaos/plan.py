@@ -88,7 +88,7 @@ class Plan:
     server_seconds: tuple[float, float] = (20.0, 45.0)
     """Between two kills of the server."""
     dedupes: bool = True
-    """Whether the service has one effect for each key; else nothing but the ledger's permits is in the way of a second."""
+    """Whether the service has one effect for each key; else only the ledger stands in the way of a second."""
 
     def random(self, who: str) -> Random:
         """Numbers for one part of the storm; another part's use of its own doesn't change them."""

@@ -160,10 +160,10 @@ async def opened(stack: AsyncExitStack, plan: Plan, store: str, folder: Path, sa
     server = ground.TemporalServer(folder)
     stack.push_async_callback(server.stop)
     client = await server.start()
-    service = await stack.enter_async_context(
-        ground.stock_service(folder, stock(), processing_limit=PROCESSING_LIMIT, dedupes=plan.dedupes)
-    )
-    proxy = await stack.enter_async_context(Proxy(service, plan.random("proxy"), may_repeat=plan.dedupes))
+    standing = ground.stock_service(folder, stock(), processing_limit=PROCESSING_LIMIT, dedupes=plan.dedupes)
+    service = await stack.enter_async_context(standing)
+    faulty = Proxy(service, plan.random("proxy"), may_repeat=plan.dedupes)
+    proxy = await stack.enter_async_context(faulty)
     provider = Provider(plan.random("model"))
     model = await stack.enter_async_context(MessagesServer(provider))
     books = None
