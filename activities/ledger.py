@@ -101,7 +101,7 @@ class Ledger(LedgerLists):
             if claimed.entry is None or claimed.entry.event is not Event.CLAIMED:
                 return claimed
             report = await work(connection)
-            ended = await self._amend(connection, key, lambda operation, now: _reported(operation, report, now))
+            ended = await self._amend(connection, key, lambda operation, now: protocol.report(operation, report, now))
             return Amended(operation=ended.operation, entry=claimed.entry)
 
         return await self._write(key, both, _names(key, ask))
@@ -266,8 +266,3 @@ def _names(key: str, ask: protocol.Claim) -> set[str]:
 
 async def _folded(connection: AsyncConnection, key: str) -> Operation | None:
     return fold(key, await rows_of(connection, key))
-
-
-def _reported(operation: Operation | None, report: protocol.Report, now: float) -> Entry | None:
-    assert operation is not None, "the claim's own row is in the journal"
-    return protocol.report(operation, report, now)
