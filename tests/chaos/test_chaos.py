@@ -19,9 +19,9 @@ async def test_a_storm_does_nothing_twice_and_loses_nothing(tmp_path: Path) -> N
     async with AsyncExitStack() as stack:
         storm = await opened(stack, SHORT, "sqlite", tmp_path, said.append, naive=False)
         await storm.blow()
-        judgement, lines = await storm.judged()
-        done = storm.crew.done
-    assert not judgement.findings, "\n".join([*said, *lines, judgement.counts])
+        verdict = await storm.judged()
+    judgement, done = verdict.judgement, storm.crew.done
+    assert not judgement.findings, "\n".join([*said, *verdict.lines, judgement.counts])
     assert judgement.operations >= SHORT.operations
     assert judgement.effects >= SHORT.operations // 2
     assert storm.proxy.faults > 10, "it was no storm"
@@ -36,5 +36,5 @@ async def test_the_same_storm_over_a_plain_activity_has_duplicates(tmp_path: Pat
         plan = replace(SHORT, operations=30)
         storm = await opened(stack, plan, "none", tmp_path, lambda _: None, naive=True)
         await storm.blow()
-        judgement, _ = await storm.judged()
-    assert judgement.count(Fault.DUPLICATE) > 0
+        verdict = await storm.judged()
+    assert verdict.judgement.count(Fault.DUPLICATE) > 0
