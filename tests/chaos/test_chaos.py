@@ -34,7 +34,7 @@ async def test_a_storm_does_nothing_twice_and_loses_nothing(tmp_path: Path) -> N
 async def test_the_same_storm_over_a_plain_activity_has_duplicates(tmp_path: Path) -> None:
     """What the product is for, and a proof that the storm is one: here the service has one effect for each key."""
     async with AsyncExitStack() as stack:
-        plan = replace(SHORT, operations=25, dedupes=True)
+        plan = replace(SHORT, operations=15, dedupes=True)
         storm = await opened(stack, plan, "none", tmp_path, lambda _: None, naive=True)
         await storm.blow()
         verdict = await storm.judged()
