@@ -7,7 +7,7 @@ READY  := .venv/.ready
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-input -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test histories measure lint types check dist clean venv
+.PHONY: help demo test chaos histories measure lint types check dist clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -15,8 +15,12 @@ help: ## list the targets
 demo: $(READY) ## run a task whose write loses its reply, on a real server; KEEP=1 leaves everything running
 	@$(BIN)/settled local --demo $(if $(filter 1,$(KEEP)),--keep)
 
-test: $(READY) ## run the tests
+test: $(READY) ## run the tests, on SQLite and on a PostgreSQL of their own
 	@$(BIN)/python -m pytest -q
+
+chaos: $(READY) ## a storm over everything; SEED=, OPERATIONS=2000, STORE=sqlite|postgres, DEDUPE=0; NAIVE=1: plain Temporal
+	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
+	  $(if $(STORE),--store $(STORE)) $(if $(filter 0,$(DEDUPE)),--no-dedupe) $(if $(filter 1,$(NAIVE)),--naive)
 
 histories: $(READY) ## record anew the histories that the replay tests replay (after a deliberate change only)
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT INT TERM && \

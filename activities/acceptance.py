@@ -121,6 +121,8 @@ class Acceptance:
             return _failed(criterion, f"{tool.name}: completed by the ledger, but the service has no record of it")
         if not names_our_request(found, key, arguments.model_dump(mode="json")):
             return _failed(criterion, f"{tool.name}: the service's record is of another request")
+        if not found.stands:
+            return _failed(criterion, f"{tool.name}: it was done, but the service's record says that it stands no more")
         answer = as_answer(found.answer, tool.name)
         source = clean(answer.source)
         return Finding(

@@ -28,6 +28,9 @@ class Found:
     """The request that the record shows, in the tool's own argument names; compared with what was sent."""
     answer: Answer
     """What the tool would have answered, had its reply not been lost."""
+    stands: bool = True
+    """Whether what was done still stands. It may have been taken back since, by somebody else: it was done all the same,
+    but acceptance asks for what stands."""
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,12 @@ class Meanings:
             return Target(key=meant.key, generation=operation.generation)
         return Target(key=meant.key, generation=protocol.next_generation(operation))
 
+    def may_undo(self, tool: WriteTool, arguments: BaseModel, undoes: Target | None) -> bool:
+        """Whether the target is one that a call with these arguments takes back."""
+        if undoes is None or tool.undoes is None:
+            return undoes is None and tool.undoes is None
+        return undoes.key in self.keys(self.registry.write(tool.undoes), arguments, None)
+
     def keys(self, tool: WriteTool, arguments: BaseModel, undoes: Target | None) -> list[str]:
         """The keys under which the action may stand, that of today first."""
         return [operation_key(form, arguments, self.realm, undoes) for form in key_forms(tool)]

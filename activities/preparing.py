@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel
 from temporalio import activity
 
+from settled.activities.admission import resources_of
 from settled.activities.artifacts import JSON
 from settled.activities.attempt import Person
 from settled.activities.intents import Meanings
@@ -58,10 +59,15 @@ async def prepare(stores: Stores, registry: Registry, order: Order, task: str) -
     realm = record.realm(activity.info().namespace)
     meanings = Meanings(registry=registry, read=stores.ledger.read, realm=realm)
     keys = meanings.keys(tool, arguments, order.intent.undoes)
+    if order.intent.key not in keys or not meanings.may_undo(tool, arguments, order.intent.undoes):
+        # Whoever may start workflows may make an order; what it sends must be what its key stands for.
+        raise InvalidCall(f"the order's key is not that of the action that {order.tool} would carry out")
     subject = subject_of(order.intent, tool.name, record, await stores.artifacts.put(shown, JSON), shown)
+    touched = {*subject.resources, *resources_of(tool, arguments, record.tenant)}
     if len(keys) > 1:
         # Two claims of one action under two of its keys must meet somewhere.
-        subject = replace(subject, resources=tuple(sorted({*subject.resources, *(f"key/{key}" for key in keys)})))
+        touched |= {f"key/{key}" for key in keys}
+    subject = replace(subject, resources=tuple(sorted(touched)))
     claim = Claim(
         subject=subject,
         generation=order.intent.generation,

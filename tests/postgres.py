@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 NOBODY = 65_534
 START_SECONDS = 30.0
+STOP_SECONDS = 10.0
 INITDB = ("--username=settled", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions")
 OPTIONS = {
     # What was committed survives the server's death, as it must; the machine's death it needn't.
@@ -188,10 +189,12 @@ class PostgresServer:
         return False
 
     async def _end(self, how: signal.Signals) -> None:
-        if self.process is not None:
-            with suppress(ProcessLookupError):
-                self.process.send_signal(how)
-            await asyncio.wait_for(self.process.wait(), START_SECONDS)
+        for last in (how, signal.SIGQUIT, signal.SIGKILL):
+            if self.process is not None and self.process.returncode is None:
+                with suppress(ProcessLookupError):
+                    self.process.send_signal(last)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
 
     async def _run(self, program: str, *words: str) -> asyncio.subprocess.Process:
         """Run one of PostgreSQL's programs as its user, with its output in the log."""

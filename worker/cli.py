@@ -1,35 +1,30 @@
-"""The command line: `settled worker`, `settled local`, `settled operations`."""
+"""The command line: `settled worker`, `settled local`, `settled operations`, `settled ledger`."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
+from settled.worker import ledger_cli, operations_cli
 from settled.worker.settings import load_settings
-from settled.workflows.contract.operation import OperationState
 from settled.workflows.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from settled.activities.ledger_lists import Listed
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(operations_cli.app, name="operations")
+app.add_typer(ledger_cli.app, name="ledger")
 
 CONFIGURATION_EXIT = 2
-HEADERS = ("changed", "operation", "tool", "state", "gen", "sends", "by", "task", "arguments")
 CHATTY = ("httpx2", "alembic")
 """Libraries that tell of each request and each step; what goes wrong they still tell."""
 
@@ -90,79 +85,6 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-@app.command()
-def operations(
-    state: Annotated[
-        list[str] | None, typer.Option(help="Only operations in this state; may be given several times.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at the most.")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-) -> None:
-    """List the operations of the ledger (SETTLED_DATABASE_URL), the latest change first."""
-    states = [_state(name) for name in state or ()]
-    asyncio.run(_list_operations(_existing_ledger(), states, limit, as_json=as_json))
-
-
-def _existing_ledger() -> str:
-    """The ledger's URL; SQLite would make an empty file of one that isn't there."""
-    from sqlalchemy.engine import make_url
-
-    from settled.activities.database import Database
-
-    url = load_settings().database_url
-    Database(url)
-    file = make_url(url).database if url.startswith("sqlite") else None
-    if file is not None and not Path(file).exists():
-        raise ConfigurationError(f"SETTLED_DATABASE_URL: there is no file {file}; name the ledger of a worker")
-    return url
-
-
-async def _list_operations(url: str, states: list[OperationState], limit: int, *, as_json: bool) -> None:
-    from sqlalchemy.exc import DBAPIError
-
-    from settled.activities.database import Database
-    from settled.activities.ledger import Ledger
-    from settled.activities.ledger_lists import Wanted
-
-    database = Database(url)
-    try:
-        listed = await Ledger(database).listed(Wanted(states=tuple(states)), limit)
-    except DBAPIError as error:
-        raise ConfigurationError(f"SETTLED_DATABASE_URL: holds no ledger of ours: {error.orig}") from error
-    finally:
-        await database.close()
-    if as_json:
-        for one in listed:
-            at = datetime.fromtimestamp(one.changed_at, UTC).isoformat()
-            typer.echo(json.dumps(one.view.model_dump(mode="json") | {"changed_at": at, "task": one.task}))
-        return
-    for line in _aligned([HEADERS, *map(_cells, listed)]):
-        typer.echo(line)
-
-
-def _cells(one: Listed) -> Sequence[str]:
-    view = one.view
-    at = datetime.fromtimestamp(one.changed_at, UTC).astimezone().isoformat(timespec="seconds")
-    counts = (str(view.generation), str(view.sends))
-    cells = (at, view.key[:12], view.tool, view.state, *counts, view.evidence or "-", one.task, one.shown or "-")
-    # A model wrote the arguments: nothing of them may steer the terminal, or break the line.
-    return ["".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in cell) for cell in cells]
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows in columns. Nothing is cut, however narrow the terminal: a key that is cut can't be used."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _state(name: str) -> OperationState:
-    state = OperationState(name)
-    if not state.known:
-        known = ", ".join(OperationState)
-        raise ConfigurationError(f"--state: there is no state {name!r}; the states are {known}")
-    return state
-
-
 def main() -> NoReturn:
     """Run the command line; wrong settings are one readable line each, and exit code 2."""
     try:
@@ -171,4 +93,6 @@ def main() -> NoReturn:
         for line in str(error).splitlines():
             sys.stderr.write(f"settled: {line}\n")
         _leave(CONFIGURATION_EXIT)
-    sys.exit(0)
+    except SystemExit as ended:
+        _leave(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+    _leave(0)

@@ -122,6 +122,6 @@ def resolution(words: tuple[Any, ...]) -> Resolution:
         faults = [f"{'.'.join(map(str, fault['loc'])) or 'input'}: {fault['msg']}" for fault in error.errors()]
         raise ApplicationError("; ".join(faults), type=names.NOT_RESOLVED, non_retryable=True) from None
     if not given.outcome.known:
-        message = f"outcome: must be {' or '.join(Resolved)}, not {given.outcome!r}"
+        message = f"outcome: must be {' or '.join(Resolved)}, not {given.outcome.value!r}"
         raise ApplicationError(message, type=names.NOT_RESOLVED, non_retryable=True)
     return given

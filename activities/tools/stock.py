@@ -113,7 +113,8 @@ async def find_reservation(asked: ReserveStock, call: Call) -> Found | Absent | 
     if not isinstance(body, dict):
         return body
     request = {name: body[name] for name in ("order", "sku", "quantity", "line")}
-    return Found(key=body["idempotency_key"], request=request, answer=_reservation(body))
+    stands = body["released_at"] is None
+    return Found(key=body["idempotency_key"], request=request, answer=_reservation(body), stands=stands)
 
 
 async def find_release(asked: ReleaseStock, call: Call) -> Found | Absent | InFlux:

@@ -85,9 +85,9 @@ async def time_out_soon(desk: Desk, handle: Handle, *options: str, activity: str
     await temporal(desk, "activity", "update-options", *which, *timeout, *options)
 
 
-async def reset(desk: Desk, handle: Handle, *, to_before: str) -> Handle:
-    """Reset a task to before it scheduled the last activity of this type; returns the task as it goes on."""
-    event = (await scheduled(handle, to_before))[-1]
+async def reset(desk: Desk, handle: Handle, *, to_before: str, number: int = -1) -> Handle:
+    """Reset a task to before it scheduled an activity of this type, the last one by default; returns how it goes on."""
+    event = (await scheduled(handle, to_before))[number]
     at = event.activity_task_scheduled_event_attributes.workflow_task_completed_event_id
     return await reset_by(desk, handle, "--event-id", str(at))
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +22,7 @@ from tests.desk import Desk, until
 
 ROOT = Path(__file__).parents[2]
 """Where `python -m` finds the tests."""
-START_SECONDS = 15.0
+START_SECONDS = 60.0
 
 SECONDS = 1.5
 """The time budget of a write's attempt."""
@@ -107,6 +108,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._started: list[WorkerProcess] = []
+        self._numbers = count()
         self._next: asyncio.Task[WorkerProcess] | None = None
 
     async def take(self) -> WorkerProcess:
@@ -115,9 +117,13 @@ class Bench:
         self._next = asyncio.create_task(self._start())
         return taken
 
-    async def _start(self) -> WorkerProcess:
-        command = (sys.executable, "-m", "tests.crash.worker_process", str(os.getpid()))
-        worker = await started(command, self.folder / f"{len(self._started)}.log")
+    async def skewed(self, seconds: float) -> WorkerProcess:
+        """A worker process whose clock is wrong, and that reads its instructions like any other."""
+        return await self._start("tests.crash.skewed", str(seconds))
+
+    async def _start(self, module: str = "tests.crash.worker_process", *words: str) -> WorkerProcess:
+        command = (sys.executable, "-m", module, str(os.getpid()), *words)
+        worker = await started(command, self.folder / f"{next(self._numbers)}.log")
         self._started.append(worker)
         return worker
 
@@ -137,8 +143,15 @@ class Crew:
         self.bench = bench
         self._hired: list[WorkerProcess] = []
 
-    async def hire(self, *, trap: Point | None = None, act: Act = Act.STOP, one_hand: bool = False) -> WorkerProcess:
-        """Put a worker process to work; it serves when this returns."""
+    async def hire(
+        self,
+        *,
+        trap: Point | None = None,
+        act: Act = Act.STOP,
+        one_hand: bool = False,
+        worker: WorkerProcess | None = None,
+    ) -> WorkerProcess:
+        """Put a worker process to work, the bench's next one unless it is given; it serves when this returns."""
         told = Instructions(
             temporal=address_of(self.desk),
             settings=self.desk.parts.settings.model_dump(mode="json"),
@@ -149,7 +162,7 @@ class Crew:
             trap=trap,
             act=act,
         )
-        worker = await self.bench.take()
+        worker = worker or await self.bench.take()
         self._hired.append(worker)
         await worker.is_told(told.model_dump_json())
         await worker.says("serves")

@@ -19,6 +19,8 @@ WALL, WALL_NS, CLOCK = time.time, time.time_ns, time.clock_gettime
 class Wrong(dates.datetime):
     """A date and time as this machine has it."""
 
+    __slots__ = ()  # of the size that compiled modules expect
+
     @classmethod
     def now(cls, tz: dates.tzinfo | None = None) -> Wrong:
         """The machine's time."""

@@ -8,8 +8,8 @@ from tests.crash.processes import Crew, another_worker
 from tests.desk import Desk, reserve, result_of
 
 
-async def test_a_write_ends_within_the_drain_and_its_outcome_is_stored(empty_desk: Desk, crew: Crew) -> None:
-    """B44: a deploy waits for the writes that are out; the worker then ends well."""
+async def test_b44_a_write_ends_within_the_drain_and_its_outcome_is_stored(empty_desk: Desk, crew: Crew) -> None:
+    """R70: a deploy waits for the writes that are out; the worker then ends well."""
     desk = empty_desk
     desk.will_say(reserve(), "Reserved.")
     await desk.arm("hold_reply_after_commit")
@@ -27,8 +27,8 @@ async def test_a_write_ends_within_the_drain_and_its_outcome_is_stored(empty_des
     await assert_reserved_once(desk, result, "claimed", "succeeded")
 
 
-async def test_a_write_that_outlives_the_drain_is_unknown_and_looked_up(empty_desk: Desk, crew: Crew) -> None:
-    """B44, R66, R67: the interrupted attempt says that it doesn't know, before the worker ends."""
+async def test_b44_a_write_that_outlives_the_drain_is_unknown_and_looked_up(empty_desk: Desk, crew: Crew) -> None:
+    """R66, R67: the interrupted attempt says that it doesn't know, before the worker ends."""
     desk = empty_desk
     desk.will_say(reserve(), "Reserved.")
     await desk.arm("hold_reply_after_commit")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+from settled.local.messages_script import Reply
 from settled.workflows.contract.operation import Evidence
 from tests.crash.operator import time_out_soon
 from tests.crash.outcomes import TASK, assert_reserved_once, until_reserved
 from tests.crash.processes import SECONDS, Crew, another_worker
 from tests.crash.worker_process import Act, Point
-from tests.desk import Desk, reserve, result_of
+from tests.desk import Desk, look_up, reserve, result_of
 
 
 async def test_a_lost_reply_is_found_by_lookup_and_nothing_is_sent_again(desk: Desk) -> None:
@@ -30,6 +33,29 @@ async def test_a_worker_killed_between_commit_and_reply_leaves_one_reservation(e
     await time_out_soon(desk, handle, seconds=SECONDS)
     async with another_worker(desk):
         result = await result_of(handle)
+    await assert_reserved_once(desk, result, "claimed", "expired", "found", evidence=Evidence.LOOKUP)
+
+
+async def test_b02_after_a_kill_inside_the_second_call_of_two_each_result_stands_in_its_own_slot(
+    empty_desk: Desk, crew: Crew
+) -> None:
+    """R70: the read's result is kept, the write's comes late, and the conversation goes on and on."""
+    desk = empty_desk
+    read, write = look_up("B2"), reserve()
+    desk.will_say(Reply.of(read, write), look_up("B2"), "Reserved.")
+    await desk.arm("hold_reply_after_commit")
+    worker = await crew.hire()
+    handle = await desk.start(TASK)
+    await until_reserved(desk)
+    await worker.kill()
+    await time_out_soon(desk, handle, seconds=SECONDS)
+    async with another_worker(desk):
+        result = await result_of(handle)
+    first, second = desk.model.requests[1]["messages"][-1]["content"]
+    assert [first["tool_use_id"], second["tool_use_id"]] == [read["id"], write["id"]]
+    assert json.loads(first["content"])["data"]["sku"] == "B2"
+    assert json.loads(second["content"])["data"]["order"] == "1001"
+    assert (await desk.requests())["GET /stock/{sku}"] == 2, "the read of the first turn was not run again"
     await assert_reserved_once(desk, result, "claimed", "expired", "found", evidence=Evidence.LOOKUP)
 
 

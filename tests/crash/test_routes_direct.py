@@ -146,19 +146,27 @@ async def test_route_9_a_workflow_by_the_name_of_ours_repeats_nothing(desk: Desk
     await assert_reserved_once(desk, result, "claimed", "succeeded")
 
 
-@pytest.mark.xfail(
-    raises=AssertionError, reason="the dispatch takes the key from its order: an order with another key sends again"
-)
-async def test_route_9_an_order_whose_key_is_not_its_action_s_sends_nothing(desk: Desk) -> None:
-    """R63: the key follows from the tool and its arguments, so an order that says otherwise is refused."""
-    desk.will_say(reserve(), "Reserved.")
-    handle = await desk.start(TASK)
-    result = await result_of(handle)
+def with_another_key(order: Order) -> Order:
+    """The order as somebody would forge it: the same call, under a key that its tool doesn't make."""
+    intent = {"key": "f" * 64, "generation": 1, "resources": ()}
+    return order.model_copy(update={"intent": order.intent.model_copy(update=intent)})
+
+
+@pytest.mark.parametrize("done", [True, False])
+async def test_route_9_an_order_whose_key_is_not_its_action_s_sends_nothing(desk: Desk, done: bool) -> None:
+    """R63: whether the action was done under its own key, or was declined there; the forged permit is void."""
+    desk.will_say(reserve(), "That is all.")
+    if not done:
+        await desk.arm("decline")
+    handle = await desk.start("reserve 2 of A1 for order 1001")
+    await result_of(handle)
     order = await the_order_of(handle)
-    forged = order.model_copy(update={"intent": order.intent.model_copy(update={"key": "f" * 64, "resources": ()})})
-    await run_as_an_impostor(desk, handle.id, DISPATCH, forged, Double)
+    await run_as_an_impostor(desk, handle.id, DISPATCH, with_another_key(order), Double)
     assert (await desk.requests())["POST /reservations"] == 1
-    await assert_reserved_once(desk, result, "claimed", "succeeded")
+    assert len(await desk.effects()) == done
+    journals = {operation.key: await desk.journal(operation) for operation in await in_ledger(desk)}
+    assert journals.pop(order.intent.key) == ["claimed", "succeeded" if done else "declined"]
+    assert list(journals.values()) == [["withdrawn"]]
 
 
 async def test_route_9_a_step_of_a_settlement_by_hand_finds_out_and_sends_nothing(patient_desk: Desk) -> None:

@@ -103,9 +103,6 @@ async def test_route_13_a_forged_result_of_another_call_ends_the_task_and_not_th
     assert len(await desk.effects()) == 1
 
 
-@pytest.mark.xfail(
-    raises=TimeoutError, reason="a result that is no outcome fails the workflow task for ever: the task hangs"
-)
 @pytest.mark.parametrize("outcome", ["done", None, {"standing": "settled"}])
 async def test_route_13_a_forged_result_that_is_no_outcome_is_asked_about(patient_desk: Desk, outcome: Any) -> None:
     """R70: it says nothing, so the ledger is asked; no task hangs on it."""

@@ -92,6 +92,33 @@ async def test_route_5_a_reset_of_a_finished_task_does_nothing_again(desk: Desk)
     await assert_reserved_once(desk, result, "claimed", "succeeded")
 
 
+async def test_route_5_a_reset_while_the_outcome_is_looked_up_waits_for_it(desk: Desk) -> None:
+    """R66, R67: the new run's permit is spent; the settlement that is at work finds the effect for it."""
+    desk.will_say(reserve(), "Reserved.")
+    await desk.arm("drop_reply_after_commit")
+    await desk.arm("lookup_fails", times=1000)
+    handle = await desk.start(TASK)
+    await until_it_is(desk, OperationState.UNKNOWN)
+    again = await reset(desk, handle, to_before=DISPATCH)
+    await until_it_waits(desk, handle.id)
+    await disarm(desk)
+    result = await result_of(again)
+    await assert_reserved_once(desk, result, "claimed", "unclear", "found", evidence=Evidence.LOOKUP)
+
+
+async def test_route_5_a_reset_to_before_the_first_of_two_sends_sends_no_third_time(desk: Desk) -> None:
+    """R68: the new run knows of no second permit, and needs none."""
+    desk.will_say(reserve(), "Reserved.", "Reserved, as before.")
+    await desk.arm("drop_before_commit")
+    handle = await desk.start(TASK)
+    await result_of(handle)
+    again = await reset(desk, handle, to_before=DISPATCH, number=0)
+    result = await result_of(again)
+    assert result.final_text == "Reserved, as before."
+    journal = ("claimed", "unclear", "absent_resend", "claimed", "succeeded")
+    await assert_reserved_once(desk, result, *journal, sends=2, posts=2)
+
+
 @pytest.mark.parametrize("asks", [True, False], ids=["FirstWorkflowTask", "LastWorkflowTask"])
 async def test_route_5_a_reset_by_type_sends_once(patient_desk: Desk, asks: bool) -> None:
     """R63: to the first workflow task, which asks the model again, and to the last one, which dispatches again."""
@@ -163,9 +190,9 @@ async def test_route_5_resets_in_a_row_while_the_old_attempt_is_out_send_once(pa
     """R63: each of the runs claims the same permit; one had it."""
     desk = patient_desk
     handle = await a_write_that_is_out(desk)
-    runs = {handle.first_execution_run_id}
+    again, runs = current(desk, handle), {handle.first_execution_run_id}
     for _ in range(4):
-        again = await reset(desk, current(desk, handle), to_before=DISPATCH)
+        again = await reset(desk, again, to_before=DISPATCH)
         await until_it_waits(desk, handle.id)
         runs.add((await again.describe()).run_id)
     await disarm(desk)
@@ -215,9 +242,6 @@ class Meeting(Ledger):
             await self.taken_back.wait()
 
 
-@pytest.mark.xfail(
-    raises=TimeoutError, reason="the old attempt takes the new run's wait back, and nobody wakes it before its recheck"
-)
 async def test_route_5_a_run_that_begins_to_wait_while_the_old_attempt_ends_is_told(
     temporal: Client, tmp_path: Path
 ) -> None:

@@ -92,3 +92,20 @@ async def test_r35_another_principal_is_told_that_it_was_done_and_sees_the_resul
         assert ("reservation_id" in json.dumps(repeated)) is may
         assert ('"quantity":2' in conflict["message"]) is may
         assert len(await desk.effects()) == 1
+
+
+async def test_r78_who_came_first_for_a_resource_goes_first(desk: Desk) -> None:
+    """R74, R78: several tasks wait for one article; once it is free they go in the order in which they came."""
+    await desk.arm("drop_reply_after_commit")
+    await desk.arm("lookup_fails", times=1000)
+    desk.will_say(reserve(1, order="0", sku="C3"))
+    handles = [await desk.start(GOAL, "holder")]
+    await until(lambda: _unsettled(desk))
+    for number in range(1, 5):
+        desk.will_say(reserve(1, order=str(number), sku="C3"))
+        handles.append(await desk.start(GOAL, f"task-{number}"))
+        await until(lambda task=handles[-1].id: blocked(desk, task))  # type: ignore[misc]  # bound at once, called at once
+    desk.will_say(*["Done."] * 5)
+    await desk.http.delete(f"{desk.stock.url}/faults")
+    await asyncio.gather(*(result_of(handle, 40) for handle in handles))
+    assert [effect["order"] for effect in await desk.effects()] == ["0", "1", "2", "3", "4"]

@@ -118,3 +118,16 @@ async def test_r75a_a_release_whose_reply_is_lost_is_found_and_undoes(counter: D
     assert [str(row.event) for row in rows] == ["claimed", "succeeded", "undone", "claimed", "succeeded"]
     assert rows[2].body["by"] == released.key
     assert await kinds(counter) == ["reserved", "released", "reserved"]
+
+
+async def test_r55_a_reservation_that_somebody_else_has_taken_back_is_no_evidence(counter: Desk) -> None:
+    """The ledger says that it was done, and so it was; the service's own record says that it stands no more."""
+    counter.will_say(reserve(), "Reserved.", "It is reserved.")
+    await counter.run(GOAL)
+    (effect,) = await counter.effects()
+    by_hand = {"Idempotency-Key": "by-hand"}
+    url = f"{counter.stock.url}/releases"
+    (await counter.http.post(url, json={"reservation": effect["key"]}, headers=by_hand)).raise_for_status()
+    result = await counter.run({"goal": GOAL, "acceptance": [RESERVED]}, "another")
+    assert result.status is Status.FAILED
+    assert result.findings[0].evidence.endswith("stands no more")

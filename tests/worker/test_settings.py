@@ -45,6 +45,7 @@ GIVEN = {
     "CUT_EVENTS": "50",
     "LOOKUP_FIRST_SECONDS": "0.5",
     "LOOKUP_MOST_SECONDS": "10",
+    "SWEEP_SECONDS": "0.5",
     "PATIENCE_SECONDS": "60",
 }
 
@@ -109,7 +110,8 @@ SECONDS = [name for name in GIVEN if name.endswith("_SECONDS")]
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *((name, value) for name in SECONDS for value in ("soon", "0", "-1", "nan", "inf", "1e300")),
+        *((name, value) for name in SECONDS for value in ("soon", "-1", "nan", "inf", "1e300")),
+        *((name, "0") for name in SECONDS if name != "SWEEP_SECONDS"),
         *((f"{kind}_ATTEMPTS", value) for kind in ("MODEL", "READ") for value in ("0", "-1", "1.5", "many")),
         *(("CUT_EVENTS", value) for value in ("49", "40001", "x")),
         *(("HEALTH_PORT", value) for value in ("-1", "65536", "http")),
@@ -150,5 +152,7 @@ def test_the_edges_of_what_is_allowed_are_allowed(monkeypatch: pytest.MonkeyPatc
     for edge in ("50", "40000"):
         monkeypatch.setenv("SETTLED_CUT_EVENTS", edge)
         assert load_settings().cut_events == int(edge)
+    monkeypatch.setenv("SETTLED_SWEEP_SECONDS", "0")
+    assert load_settings().sweep_seconds == 0
     monkeypatch.setenv("SETTLED_PATIENCE_SECONDS", str(366 * 86_400))
     assert load_settings().patience.total == 366 * 86_400

@@ -1,0 +1,40 @@
+"""A short storm, with a fixed seed: the whole product, real processes, everything that `make chaos` does to them."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from tests.chaos.oracle import Fault
+from tests.chaos.plan import Plan
+from tests.chaos.storm import opened
+
+SHORT = Plan(seed=12, operations=60, tasks_at_once=12, workers=2, server_seconds=(3.0, 5.0))
+
+
+async def test_a_storm_does_nothing_twice_and_loses_nothing(tmp_path: Path) -> None:
+    """R30, R63, R91: one effect for each action at the most, and a ledger that says the same as the service."""
+    said: list[str] = []
+    async with AsyncExitStack() as stack:
+        storm = await opened(stack, SHORT, "sqlite", tmp_path, said.append, naive=False)
+        await storm.blow()
+        judgement, lines = await storm.judged()
+        done = storm.crew.done
+    assert not judgement.findings, "\n".join([*said, *lines, judgement.counts])
+    assert judgement.operations >= SHORT.operations
+    assert judgement.effects >= SHORT.operations // 2
+    assert storm.proxy.faults > 10, "it was no storm"
+    assert storm.server.kills, "it was no storm"
+    assert done["kill"] + done["terminate"] + done["freeze"] > 1, "it was no storm"
+    assert storm.operator.done.total() > 3, "it was no storm"
+
+
+async def test_the_same_storm_over_a_plain_activity_has_duplicates(tmp_path: Path) -> None:
+    """What the product is for; and a proof that the storm is one."""
+    async with AsyncExitStack() as stack:
+        plan = replace(SHORT, operations=30)
+        storm = await opened(stack, plan, "none", tmp_path, lambda _: None, naive=True)
+        await storm.blow()
+        judgement, _ = await storm.judged()
+    assert judgement.count(Fault.DUPLICATE) > 0
