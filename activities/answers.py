@@ -29,8 +29,8 @@ class Found:
     answer: Answer
     """What the tool would have answered, had its reply not been lost."""
     stands: bool = True
-    """Whether what was done still stands. It may have been taken back since, by somebody else: it was done all the same,
-    but acceptance asks for what stands."""
+    """Whether what was done still stands. Somebody else may have taken it back since: it was done all the same, but
+    acceptance asks for what stands."""
 
 
 @dataclass(frozen=True)

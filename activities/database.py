@@ -6,9 +6,10 @@ The store's clock is the only clock in the ledger: workers' clocks differ, and a
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -34,8 +35,8 @@ STORE_CLOCKS = {
 }
 RETRY_PAUSE_SECONDS = 0.5
 MAX_TRIES, COLLISION_PAUSE_SECONDS = 20, 0.005
-WRITERS = 0x5E771EE
-"""Names the lock that writers take in turn, on PostgreSQL."""
+ALL = 0x5E771EE
+"""Names the lock that who changes something for all takes alone, and everybody else together, on PostgreSQL."""
 T = TypeVar("T")
 WAL_TRIES, WAL_PAUSE_SECONDS = 600, 0.05
 
@@ -111,29 +112,35 @@ class Database:
         async with self.engine.begin() as connection:
             yield connection
 
-    async def transact(self, change: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+    async def transact(
+        self, change: Callable[[AsyncConnection], Awaitable[T]], about: Iterable[str] | None = None
+    ) -> T:
         """Make a change in a transaction in which what was read still holds at the commit.
 
-        Such transactions come one after the other, on both stores. SQLite's are exclusive from their start; those of
-        PostgreSQL take one lock: its serializable ones would end each other so often, with many writers at once, that
-        some would never get through.
+        SQLite's transactions come one after the other. On PostgreSQL those about the same thing do, by locks: its
+        serializable ones would end each other over rows that only lie side by side in an index.
+
+        Args:
+            change: what reads and writes; run again if it was in another one's way.
+            about: names of all that it reads and depends on; None: everything, so that it runs alone.
 
         Raises:
             DBAPIError: something else was in the way, again and again (`collided`); or whatever went wrong.
         """
+        locks = _locks(about) if self.engine.dialect.name == "postgresql" else []
         for tries in range(1, MAX_TRIES):
             try:
-                return await self._transact(change)
+                return await self._transact(change, locks)
             except DBAPIError as error:
                 if not collided(error):
                     raise
             await asyncio.sleep(random.uniform(0, tries * COLLISION_PAUSE_SECONDS))
-        return await self._transact(change)
+        return await self._transact(change, locks)
 
-    async def _transact(self, change: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+    async def _transact(self, change: Callable[[AsyncConnection], Awaitable[T]], locks: Sequence[Any]) -> T:
         async with self.write() as connection:
-            if self.engine.dialect.name == "postgresql":
-                await connection.execute(select(func.pg_advisory_xact_lock(WRITERS)))
+            if locks:
+                await connection.execute(select(*locks))
             return await change(connection)
 
     @asynccontextmanager
@@ -149,6 +156,14 @@ class Database:
     async def close(self) -> None:
         """Give back every connection."""
         await self.engine.dispose()
+
+
+def _locks(about: Iterable[str] | None) -> list[Any]:
+    """The locks of a transaction, in an order that is the same for all, so that no two wait for each other."""
+    if about is None:
+        return [func.pg_advisory_xact_lock(ALL)]
+    names = {int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True) for name in about}
+    return [func.pg_advisory_xact_lock_shared(ALL), *(func.pg_advisory_xact_lock(name) for name in sorted(names))]
 
 
 def _engine(url: str, terms: Terms) -> AsyncEngine:

@@ -19,7 +19,7 @@ from settled.activities import protocol
 from settled.activities.artifacts import JSON
 from settled.activities.attempt import Ended, Terms, send
 from settled.activities.database import patiently, unavailable
-from settled.activities.journal import Entry, Operation
+from settled.activities.journal import Operation
 from settled.activities.keys import remote_key, undoes_key_of
 from settled.activities.ledger import Amended
 from settled.activities.outcomes import BUSY_RECHECK_SECONDS, Outcomes
@@ -155,12 +155,8 @@ class WriteActivities:
 
     async def _record(self, prepared: Prepared, ended: Ended) -> Amended:
         report = await self._report(prepared, ended)
-
-        def decide(operation: Operation | None, now: float) -> Entry | None:
-            assert operation is not None, "the claim's own row is in the journal"
-            return protocol.report(operation, report, now)
-
-        return await self.stores.ledger.amend(prepared.order.intent.key, decide)
+        key = prepared.order.intent.key
+        return await self.stores.ledger.amend(key, lambda operation, now: protocol.report(operation, report, now))
 
     async def _report(
         self, prepared: Prepared, ended: Ended, connection: AsyncConnection | None = None

@@ -1,18 +1,26 @@
 """The epochs of a ledger that was restored from an older copy: what came after the copy was made is lost.
 
-While one is open, no row is not "no claim": the first claim of an action is looked up before anything is sent.
+While one is open, no row is not "no claim": the first claim of an action is looked up before anything is sent. And what
+wasn't settled in the copy may have been sent again since: each such operation gets a row that says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from settled.activities import schema
+from settled.activities import protocol, schema
 from settled.activities.database import Database
+from settled.activities.journal import Operation, advance, fold
+from settled.activities.ledger_lists import UNSETTLED
+from settled.activities.ledger_rows import columns_of, next_row, rows_of, write_current
 from settled.activities.protocol import Epoch
+
+LONGEST_SECONDS = 86_400.0
+"""The time budget of a lost attempt whose tool nobody knows: the longest that a tool may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +38,14 @@ class Epochs:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def open(self, who: str, because: str) -> Opened:
-        """Open an epoch, unless one is open: the ledger was restored."""
+    async def open(self, who: str, because: str, budgets: Mapping[str, float] | None = None) -> Opened:
+        """Open an epoch, unless one is open: the ledger was restored.
+
+        Args:
+            who: opens it.
+            because: of what.
+            budgets: the seconds that an attempt of each tool may take; what isn't named is taken from the journals.
+        """
 
         async def change(connection: AsyncConnection) -> Opened:
             standing = await open_epoch(connection)
@@ -46,6 +60,7 @@ class Epochs:
                     number=epoch.number, since=epoch.since, opened_at=epoch.opened_at, opened_by=who, because=because
                 )
             )
+            await _note_what_is_lost(connection, epoch, budgets or {})
             return Opened(epoch=epoch, changed=True)
 
         return await self.database.transact(change)
@@ -63,6 +78,24 @@ class Epochs:
             return Opened(epoch=standing, changed=True)
 
         return await self.database.transact(change)
+
+
+async def _note_what_is_lost(connection: AsyncConnection, epoch: Epoch, budgets: Mapping[str, float]) -> None:
+    current = schema.operations.c
+    query = select(current.key).where(current.state.in_(UNSETTLED)).order_by(current.key)
+    for key in list((await connection.execute(query)).scalars()):
+        operation = fold(key, await rows_of(connection, key))
+        assert operation is not None, "what has a current row has a journal"
+        entry = protocol.restored(operation, epoch, _seconds(operation, budgets))
+        assert entry is not None, "it isn't settled"
+        row = next_row(operation, entry, epoch.opened_at)
+        await connection.execute(insert(schema.journal).values(columns_of(key, row)))
+        await write_current(connection, operation, advance(key, operation, row))
+
+
+def _seconds(operation: Operation, budgets: Mapping[str, float]) -> float:
+    seen = (attempt.deadline - attempt.claimed_at for attempt in operation.attempts)
+    return budgets.get(operation.subject.tool) or max(seen, default=LONGEST_SECONDS)
 
 
 async def open_epoch(connection: AsyncConnection) -> Epoch | None:

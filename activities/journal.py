@@ -9,6 +9,10 @@ from typing import Any
 from settled.workflows.contract.operation import Evidence, OperationState, OperationView
 from settled.workflows.states import ANSWERED_NO, EVIDENCE, Event, after
 
+UNSEEN = 0
+"""The permit of an attempt that stands for all that a lost part of the past may have sent. It is nobody's: a "no" of
+one of them doesn't speak for the others."""
+
 STILL_UNKNOWN = frozenset({Event.ABSENT_SO_FAR, Event.IN_FLUX, Event.LOOKUP_FAILED})
 
 
@@ -101,6 +105,8 @@ class Operation:
     """The body of the row that settled it, or handed it to a person."""
     declined: dict[str, Any] | None = None
     """What was said with the last "no" of an attempt."""
+    undone_before: tuple[int, ...] = ()
+    """The earlier generations that were done and undone; the others had no effect."""
     alarms: int = 0
     """Rows of the whole journal that say that there may be a second effect."""
 
@@ -155,11 +161,16 @@ def advance(key: str, operation: Operation | None, row: Row) -> Operation:
             opened_at=row.at,
             changed_at=row.at,
             alarms=operation.alarms if operation else 0,
+            undone_before=_undone_by_now(operation) if operation else (),
         )
     changes: dict[str, Any] = {"seq": row.seq, "alarms": operation.alarms + ("alarm" in row.body)}
     if row.generation == operation.generation:
         changes |= _effect(operation, row)
     return replace(operation, **changes)
+
+
+def _undone_by_now(operation: Operation) -> tuple[int, ...]:
+    return (*operation.undone_before, operation.generation) if operation.undone else operation.undone_before
 
 
 def _effect(operation: Operation, row: Row) -> dict[str, Any]:
@@ -188,7 +199,7 @@ def _attempts(operation: Operation, row: Row) -> tuple[Attempt, ...]:
             Attempt(permit=row.permit, claimed_at=row.at, deadline=row.body["deadline"]),
         )
     if "unseen" in row.body:
-        return (*operation.attempts, Attempt(permit=row.permit, **row.body["unseen"]))
+        return (*operation.attempts, Attempt(permit=UNSEEN, **row.body["unseen"]))
     if row.event is Event.ABSENT_RESEND and row.body.get("proven"):
         return tuple(replace(attempt, absent=True) for attempt in operation.attempts)
     if row.event in ANSWERED_NO:

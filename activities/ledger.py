@@ -6,7 +6,7 @@ writer. A claim is committed, and on disk, before its caller sends the first byt
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -87,7 +87,7 @@ class Ledger(LedgerLists):
         Raises:
             OutdatedWorker: the tool makes its keys in another way by now.
         """
-        return await self._write(key, lambda connection: self._claim(connection, key, ask))
+        return await self._write(key, lambda connection: self._claim(connection, key, ask), _names(key, ask))
 
     async def transact(self, key: str, ask: protocol.Claim, work: Work) -> Amended:
         """Claim, do the work, and note its outcome, in one transaction: all of it is kept, or nothing.
@@ -101,10 +101,10 @@ class Ledger(LedgerLists):
             if claimed.entry is None or claimed.entry.event is not Event.CLAIMED:
                 return claimed
             report = await work(connection)
-            ended = await self._amend(connection, key, lambda operation, now: _reported(operation, report, now))
+            ended = await self._amend(connection, key, lambda operation, now: protocol.report(operation, report, now))
             return Amended(operation=ended.operation, entry=claimed.entry)
 
-        return await self._write(key, both)
+        return await self._write(key, both, _names(key, ask))
 
     async def miss(self, key: str, ask: protocol.Claim) -> Amended:
         """Void the permit of a dispatch that left no trace, if it left none."""
@@ -113,7 +113,7 @@ class Ledger(LedgerLists):
             around = protocol.Around(epoch=await open_epoch(connection))
             return await self._amend(connection, key, lambda operation, now: protocol.miss(operation, ask, now, around))
 
-        return await self._write(key, missed)
+        return await self._write(key, missed, _names(key, ask))
 
     async def withdraw(self, key: str, ask: protocol.Claim, *, others_wait: bool) -> Amended:
         """Void the permit of a task that gives up, unless another one waits for the same operation."""
@@ -126,7 +126,7 @@ class Ledger(LedgerLists):
 
             return await self._amend(connection, key, decide)
 
-        return await self._write(key, withdrawn)
+        return await self._write(key, withdrawn, _names(key, ask))
 
     async def amend(self, key: str, decide: Decide) -> Amended:
         """Append the row that the decision asks for, if any, with the operation as it is now.
@@ -135,11 +135,17 @@ class Ledger(LedgerLists):
             IllegalTransition: the state table has no arrow for that row.
             JournalConflict: other writers were faster, again and again.
         """
-        return await self._write(key, lambda connection: self._amend(connection, key, decide))
+        standing = await self.read(key)
+        # What its generation touches never changes; should another one open meanwhile, its holds still keep it apart.
+        about = {key, *(standing.subject.resources if standing else ())}
+        about |= {standing.subject.undoes_key} - {""} if standing else set()
+        return await self._write(key, lambda connection: self._amend(connection, key, decide), about)
 
-    async def _write(self, key: str, change: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+    async def _write(
+        self, key: str, change: Callable[[AsyncConnection], Awaitable[T]], about: Collection[str] = ()
+    ) -> T:
         try:
-            return await self.database.transact(change)
+            return await self.database.transact(change, {key, *about})
         except DBAPIError as error:
             if not collided(error):
                 raise
@@ -226,7 +232,7 @@ class Ledger(LedgerLists):
         """Note that the task has nothing to do with the operation any more, which it never opened."""
         interests = schema.interests.c
         mine = delete(schema.interests).where(interests.operation == key, interests.task == task)
-        await self.database.transact(lambda connection: connection.execute(mine))
+        await self.database.transact(lambda connection: connection.execute(mine), {key})
 
     async def waiters(self, key: str) -> list[Waiter]:
         """The tasks that wait at this operation."""
@@ -245,7 +251,7 @@ class Ledger(LedgerLists):
 
     async def forget_task(self, task: str) -> None:
         """Take a task that is gone out of every queue."""
-        await self.database.transact(lambda connection: forget_task(connection, task))
+        await self.database.transact(lambda connection: forget_task(connection, task), {task})
 
     async def now(self) -> float:
         """The store's time."""
@@ -253,10 +259,10 @@ class Ledger(LedgerLists):
             return await self.database.now(connection)
 
 
+def _names(key: str, ask: protocol.Claim) -> set[str]:
+    """All that a claim depends on: its operation, those of its other keys, what it takes back, and its resources."""
+    return {key, *ask.namesakes, ask.subject.undoes_key, *ask.subject.resources} - {""}
+
+
 async def _folded(connection: AsyncConnection, key: str) -> Operation | None:
     return fold(key, await rows_of(connection, key))
-
-
-def _reported(operation: Operation | None, report: protocol.Report, now: float) -> Entry | None:
-    assert operation is not None, "the claim's own row is in the journal"
-    return protocol.report(operation, report, now)

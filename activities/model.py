@@ -42,6 +42,7 @@ from settled.workflows.errors import TranscriptError
 
 MOST_PREVIEW = 200
 MOST_DETAIL = 1_000
+MOST_REQUEST_ID = 128
 STORE_RETRY_SECONDS = 240.0
 """How long the store may be away before an attempt of the request fails."""
 T = TypeVar("T")
@@ -126,7 +127,8 @@ class ModelActivities:
             return stored
         asked, parameters = await _patiently(lambda: self._compose(ask, record))
         received = await self._send(parameters)
-        bought = Stored(asked=asked, message=received.message, request_id=received.request_id)
+        request_id = received.request_id[:MOST_REQUEST_ID]
+        bought = Stored(asked=asked, message=received.message, request_id=request_id)
         return await _patiently(lambda: responses.put(str(info.workflow_run_id), info.activity_id, bought))
 
     async def _compose(self, ask: Ask, record: TaskRecord) -> tuple[str, dict[str, Any]]:

@@ -22,6 +22,7 @@ from settled.workflows.contract.names import OPEN_TASK
 from settled.workflows.contract.task import Budget, Conduct, Limits, Opened, TaskRequest
 
 MOST_TITLE = 80
+MOST_TASK_ID = 255
 MOST_LINE = 500
 """Characters of a fault."""
 SHAPE = 'a JSON object like {"goal": "…"}, or a JSON string with the goal'
@@ -55,6 +56,10 @@ class OpeningActivities:
             for name in tools
             if name not in profile.tools
         ]
+        if len(str(activity.info().workflow_id)) > MOST_TASK_ID:
+            faults.append(
+                f"task id: longer than {MOST_TASK_ID} characters, which the ledger can't keep; give a shorter one"
+            )
         faults += faults_of_criteria(acceptance, self.registry)
         faults += _faults_of_budget(request.budget, profile)
         if faults:

@@ -9,9 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from settled.activities.journal import Entry, Operation, Subject
+from settled.activities.journal import UNSEEN, Entry, Operation, Subject
 from settled.workflows.contract.operation import OperationState
 from settled.workflows.states import Event
+
+LOST_PERMITS = 1_000
+"""How many permits a lost part of the past may have issued at the most. They are skipped: otherwise a lost attempt's
+late "no" would be taken for the answer of the attempt that has spent the same permit since."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +180,10 @@ def obstacle(operation: Operation | None, ask: Claim, around: Around) -> Blocked
     return None if target.state is OperationState.COMPLETED else Blocked(target.key)
 
 
-def report(operation: Operation, ended: Report, _now: float) -> Entry | None:
+def report(operation: Operation | None, ended: Report, _now: float) -> Entry | None:
     """An outcome is a fact: a success counts whenever it comes, a "no" speaks for its own attempt only."""
+    if operation is None or operation.generation < ended.generation:
+        return None  # the ledger lost the generation, and can't open it; whoever waits for it asks, and it is looked up
     event, body = ended.event, dict(ended.body)
     if event is Event.NOT_SENT:
         body["sent"] = False
@@ -185,13 +191,17 @@ def report(operation: Operation, ended: Report, _now: float) -> Entry | None:
     live = current and operation.state in (OperationState.DISPATCHED, OperationState.UNKNOWN)
     live = live and operation.permit == ended.permit
     others = [attempt for attempt in operation.out if attempt.permit != ended.permit]
+    # What nobody has seen may be this very attempt, or one whose place it took.
+    seen = [attempt for attempt in others if attempt.permit != UNSEEN]
     match event:
+        case Event.SUCCEEDED if ended.generation in operation.undone_before:
+            pass
         case Event.SUCCEEDED if not current:
             event = Event.ALARM
             body["alarm"] = "an attempt of a closed generation had an effect"
         case Event.SUCCEEDED if operation.state.closed and operation.state is not OperationState.UNDONE:
             body["alarm"] = "it had been settled as not done; whatever was done instead may be a second effect"
-        case Event.SUCCEEDED if not ended.dedupes and not all(attempt.absent for attempt in others):
+        case Event.SUCCEEDED if not ended.dedupes and not all(attempt.absent for attempt in seen):
             body["alarm"] = "another attempt of this operation may have had an effect, too"
         case Event.DECLINED | Event.NOT_SENT if not live:
             event = Event.LATE_NO
@@ -217,7 +227,21 @@ def miss(operation: Operation | None, ask: Claim, now: float, around: Around = A
     if not ask.own_store and (gone or epoch is not None):
         latest = epoch.opened_at if epoch and not gone else now
         body["unseen"] = _unseen(epoch.since if epoch else 0.0, latest, ask)
-    return Entry(event=Event.MISSED, generation=ask.generation, permit=ask.permit, task=ask.task, body=body)
+    permit = ask.permit + (LOST_PERMITS if "unseen" in body else 0)
+    return Entry(event=Event.MISSED, generation=ask.generation, permit=permit, task=ask.task, body=body)
+
+
+def restored(operation: Operation, epoch: Epoch, seconds: float) -> Entry | None:
+    """The ledger was set back to a copy in which the operation wasn't settled. It may have been sent again since then.
+
+    The copy's open permit may be spent, and its attempts may not be the last ones: neither proves anything.
+    """
+    if operation.state.settled:
+        return None
+    unseen = {"claimed_at": epoch.since, "deadline": epoch.opened_at + seconds}
+    permit = operation.permit + LOST_PERMITS
+    body = {"unseen": unseen, "epoch": epoch.number}
+    return Entry(event=Event.RESTORED, generation=operation.generation, permit=permit, body=body)
 
 
 def withdraw(
@@ -242,9 +266,9 @@ def withdraw(
     return _void(operation, ask, around) if operation.state is OperationState.RESENDABLE else None
 
 
-def resolve(operation: Operation, event: Event, body: dict[str, Any]) -> Entry | None:
-    """A person's word counts where it was asked for."""
-    if operation.state is not OperationState.NEEDS_HUMAN:
+def resolve(operation: Operation, event: Event, body: dict[str, Any], generation: int | None = None) -> Entry | None:
+    """A person's word counts where it was asked for, and only of the generation that it is about, if it says which."""
+    if operation.state is not OperationState.NEEDS_HUMAN or generation not in (None, operation.generation):
         return None
     return Entry(event=event, generation=operation.generation, permit=operation.permit, body=body)
 

@@ -47,14 +47,15 @@ class ResolvingActivities:
         body = {**await self._body(asked.resolution), "update": asked.update}
 
         def decide(operation: Operation | None, _now: float) -> Entry | None:
-            return protocol.resolve(operation, EVENTS[asked.resolution.outcome], body) if operation else None
+            said = asked.resolution
+            return protocol.resolve(operation, EVENTS[said.outcome], body, said.generation) if operation else None
 
         amended = await ledger.amend(asked.key, decide)
         if amended.operation is None:
             return ResolveAnswer(refused="the ledger has no such operation")
         view = amended.operation.view()
         if amended.entry is None:
-            return ResolveAnswer(view=view, refused=why_not(amended.operation))
+            return ResolveAnswer(view=view, refused=why_not(amended.operation, asked.resolution.generation))
         await wake_waiters(activity.client(), ledger, amended.operation)
         return ResolveAnswer(view=view)
 
@@ -67,9 +68,11 @@ class ResolvingActivities:
         return said | {"result": await self.stores.artifacts.put(text, JSON)}
 
 
-def why_not(operation: Operation) -> str:
+def why_not(operation: Operation, generation: int | None = None) -> str:
     """Why a person's word is not taken, in one line."""
     name = f"operation {operation.key[:12]}"
+    if generation not in (None, operation.generation):
+        return f"{name} is at generation {operation.generation}, not {generation}: look at that one"
     if operation.state.settled:
         said = operation.result or {}
         by = f", says {said['who']}" if "who" in said else ""

@@ -16,6 +16,7 @@ from settled.workflows.contract.operation import Evidence, OperationState, Order
 
 RECHECK_SECONDS = 60.0
 NOT_SHOWN = "this action was done in another principal's name; it was not executed again, and its result is not shown"
+NOT_KEPT = "this action was done, undone, and has been proposed anew since; its result is not shown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,9 @@ def stand(
     if operation is None or protocol.opens(operation, intent.generation):
         return _not_executed(permit, refused or "It was not sent.")
     other_request = operation.subject.fingerprint != intent.fingerprint
+    if intent.generation in operation.undone_before:
+        text = completed_text({"data": None, "note": NOT_KEPT}, undone=True)
+        return Stands(standing=Standing.SETTLED, permit=permit, undone=True, shown=text)
     if operation.generation > intent.generation or (operation.state.closed and other_request):
         return _not_executed(permit, refused or "This proposal was closed without an effect; propose it again.")
     if other_request:

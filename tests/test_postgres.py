@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.postgres import postgres_server
 
 async def main():
     async with postgres_server() as server:
-        print(server.process.pid, flush=True)
+        print(server.process.pid, server.folder, flush=True)
         await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -57,7 +58,8 @@ async def test_what_was_committed_outlives_a_server_that_is_killed(binaries: Pat
 async def test_no_server_outlives_a_run_that_is_killed() -> None:
     run = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     assert run.stdout is not None
-    pid = int(await run.stdout.readline())
+    words = (await run.stdout.readline()).decode().split()
+    pid, folder = int(words[0]), Path(words[1])
     assert is_there(pid)
     run.kill()
     await run.communicate()
@@ -66,3 +68,4 @@ async def test_no_server_outlives_a_run_that_is_killed() -> None:
         return not is_there(pid)
 
     await until(gone)
+    await asyncio.to_thread(shutil.rmtree, folder)  # nobody else is left to do it

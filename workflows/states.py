@@ -9,6 +9,7 @@
                UNKNOWN ─ABSENT_RESEND▶ RESENDABLE ─CLAIMED▶ DISPATCHED
     no lookup  UNKNOWN ─NOTHING_OUT▶ NOT_EXECUTED
     give up    NONE ─WITHDRAWN▶ NOT_EXECUTED   NONE ─MISSED▶ UNKNOWN   RESENDABLE ─WITHDRAWN▶ UNKNOWN
+    restored   DISPATCHED, RESENDABLE ─RESTORED▶ UNKNOWN
     people     UNKNOWN ─HANDED_TO_PERSON▶ NEEDS_HUMAN ─RESOLVED_COMPLETED▶ COMPLETED
                                            NEEDS_HUMAN ─RESOLVED_NOT_EXECUTED▶ NOT_EXECUTED
     undo       COMPLETED ─UNDONE▶ UNDONE
@@ -53,6 +54,8 @@ class Event(OpenEnum):
     """The attempt's deadline passed and nobody reported."""
     MISSED = "missed"
     """A dispatch ended without a trace: its permit is void, and it is looked up."""
+    RESTORED = "restored"
+    """The ledger was set back to an older copy: what was sent since, nobody sees any more. Open permits are void."""
     WITHDRAWN = "withdrawn"
     """A task gave up before its permit was spent: the permit is void."""
     FOUND = "found"
@@ -95,6 +98,7 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.NOT_SENT_WHILE_OTHERS_OUT: UNKNOWN,
         Event.UNCLEAR: UNKNOWN,
         Event.EXPIRED: UNKNOWN,
+        Event.RESTORED: UNKNOWN,
         Event.LATE_NO: DISPATCHED,
     },
     UNKNOWN: {
@@ -104,6 +108,7 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.NOT_SENT: NOT_EXECUTED,
         Event.NOT_SENT_WHILE_OTHERS_OUT: UNKNOWN,
         Event.UNCLEAR: UNKNOWN,
+        Event.RESTORED: UNKNOWN,
         Event.LATE_NO: UNKNOWN,
         Event.FOUND: COMPLETED,
         Event.ABSENT_FINAL: NOT_EXECUTED,
@@ -119,6 +124,7 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.SUCCEEDED: COMPLETED,
         Event.LATE_NO: RESENDABLE,
         Event.UNCLEAR: RESENDABLE,
+        Event.RESTORED: UNKNOWN,
         Event.WITHDRAWN: UNKNOWN,
     },
     NEEDS_HUMAN: {
@@ -127,6 +133,7 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.SUCCEEDED: COMPLETED,
         Event.LATE_NO: NEEDS_HUMAN,
         Event.UNCLEAR: NEEDS_HUMAN,
+        Event.RESTORED: NEEDS_HUMAN,
     },
     COMPLETED: {
         Event.SUCCEEDED: COMPLETED,
@@ -165,6 +172,7 @@ EVIDENCE: dict[Event, Evidence] = {
     Event.UNCLEAR: Evidence.NO_ANSWER,
     Event.EXPIRED: Evidence.NO_ANSWER,
     Event.MISSED: Evidence.NO_ANSWER,
+    Event.RESTORED: Evidence.NO_ANSWER,
     Event.WITHDRAWN: Evidence.WITHDRAWAL,
     Event.FOUND: Evidence.LOOKUP,
     Event.ABSENT_FINAL: Evidence.LOOKUP,

@@ -119,6 +119,14 @@ async def test_an_input_that_is_too_large_is_refused_and_hangs_nothing(desk: Des
     assert "at most 1,000,000" in str(failure.value.cause)
 
 
+async def test_a_task_id_that_the_ledger_can_t_keep_is_refused(desk: Desk) -> None:
+    """Temporal takes longer ones, and PostgreSQL would refuse each claim."""
+    handle = await desk.start("what is A1?", "x" * 300)
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert "task id: longer than 255 characters" in str(failure.value.cause)
+
+
 async def test_r103_a_task_is_started_looked_at_and_finished_by_the_temporal_cli_alone(desk: Desk) -> None:
     """A bare JSON string is a goal; an id that is in use is refused."""
     desk.will_say("It is an article.")

@@ -8,14 +8,14 @@ from sqlalchemy import select
 
 from settled.activities import protocol, schema, settling
 from settled.activities.epochs import Epochs
-from settled.activities.journal import Attempt, Operation
+from settled.activities.journal import UNSEEN, Attempt, Operation
 from settled.activities.ledger import Ledger
-from settled.activities.protocol import Around, Claim, Epoch
+from settled.activities.protocol import LOST_PERMITS, Around, Claim, Epoch
 from settled.activities.toolkit import Absent
 from settled.workflows.contract.operation import OperationState
 from settled.workflows.states import Event
 from tests.protocol.books import OTHER, Clock, holds, note, reach, report, rows_of
-from tests.protocol.stories import DEDUPES, KEY, PROMISE, SECONDS, Story, found, order, subject, told
+from tests.protocol.stories import DEDUPES, KEY, PROMISE, SECONDS, Story, ended, found, order, subject, told
 
 S, E = OperationState, Event
 EPOCH = Epoch(number=1, since=500.0, opened_at=900.0)
@@ -66,7 +66,7 @@ def test_the_attempt_that_may_be_out_was_claimed_in_the_lost_time() -> None:
     """At the earliest when the copy was made, at the latest when workers began to use it."""
     story = Story()
     asks("claim", story, 5_000.0, order())
-    assert story.now.attempts == (Attempt(permit=1, claimed_at=500.0, deadline=900.0 + SECONDS),)
+    assert story.now.attempts == (Attempt(permit=UNSEEN, claimed_at=500.0, deadline=900.0 + SECONDS),)
     assert story.now.view().sends == 1
 
 
@@ -76,7 +76,8 @@ def test_a_lookup_proves_absence_once_the_unseen_attempt_can_land_no_more() -> N
     assert settling.final_from(story.now, PROMISE) == 900.0 + SECONDS + 100.0
     assert story.look(1_010.0, Absent()) is E.ABSENT_SO_FAR
     assert story.look(1_010.1, Absent()) is E.ABSENT_RESEND
-    assert story.claim(1_011.0, permit=2) is E.CLAIMED
+    assert story.claim(1_011.0, permit=2) is None, "it may be the one that was lost"
+    assert story.claim(1_011.0, permit=LOST_PERMITS + 2) is E.CLAIMED
 
 
 def test_an_epoch_long_past_makes_nobody_wait() -> None:
@@ -99,8 +100,8 @@ def test_a_success_after_the_unseen_attempt_was_shown_absent_is_no_alarm() -> No
     story = Story()
     asks("claim", story, 950.0, order())
     story.look(1_010.1, Absent())
-    story.claim(1_011.0, permit=2)
-    story.report(1_012.0, E.SUCCEEDED, permit=2)
+    story.claim(1_011.0, permit=LOST_PERMITS + 2)
+    story.report(1_012.0, E.SUCCEEDED, permit=LOST_PERMITS + 2)
     assert (story.state, story.now.alarms) == (S.COMPLETED, 0)
 
 
@@ -148,7 +149,7 @@ def test_without_an_epoch_an_order_that_was_seen_in_the_ledger_is_looked_up_too(
     story = told(before) if before else Story()
     known = ask if ask.permit > 1 else replace(ask, known=True)
     assert asks(step, story, 950.0, known, Around()) is E.MISSED
-    assert story.now.attempts == (Attempt(permit=ask.permit, claimed_at=0.0, deadline=950.0 + SECONDS),)
+    assert story.now.attempts == (Attempt(permit=UNSEEN, claimed_at=0.0, deadline=950.0 + SECONDS),)
     assert story.now.generation == ask.generation
 
 
@@ -242,7 +243,7 @@ async def test_an_unseen_attempt_survives_the_way_through_the_store(books: Ledge
     amended = await books.claim(KEY, order())
     assert amended.operation == await books.read(KEY)
     assert isinstance(amended.operation, Operation)
-    assert [attempt.permit for attempt in amended.operation.out] == [1]
+    assert [attempt.permit for attempt in amended.operation.out] == [UNSEEN]
 
 
 async def test_what_may_have_been_sent_in_the_lost_time_holds_its_resource_where_that_is_free(books: Ledger) -> None:
@@ -250,12 +251,64 @@ async def test_what_may_have_been_sent_in_the_lost_time_holds_its_resource_where
     await open_epoch(books)
     for at in (KEY, OTHER):
         await books.claim(at, order())
-        await note(books, E.ABSENT_RESEND, at=at, permit=2, until=None, proven=True)
+        await note(books, E.ABSENT_RESEND, at=at, permit=LOST_PERMITS + 2, until=None, proven=True)
     assert set((await holds(books.database)).values()) == {KEY}
     await Epochs(books.database).close("ann")
-    assert (await books.claim(OTHER, order(permit=2))).blocked_by == KEY
+    assert (await books.claim(OTHER, order(permit=LOST_PERMITS + 2))).blocked_by == KEY
     await report(books, E.SUCCEEDED)
-    assert (await books.claim(OTHER, order(permit=2))).entry is not None
+    assert (await books.claim(OTHER, order(permit=LOST_PERMITS + 2))).entry is not None
+
+
+@pytest.mark.parametrize("state", [S.DISPATCHED, S.UNKNOWN, S.RESENDABLE, S.NEEDS_HUMAN])
+async def test_what_was_not_settled_in_the_copy_may_have_been_sent_again_since(
+    books: Ledger, clock: Clock, state: OperationState
+) -> None:
+    await reach(books, state)
+    before = await books.read(KEY)
+    assert before is not None
+    clock.at += 1_000
+    await Epochs(books.database).open("ann", "restored", {"reserve": 30.0})
+    operation = await books.read(KEY)
+    assert operation is not None
+    assert operation.state is (S.NEEDS_HUMAN if state is S.NEEDS_HUMAN else S.UNKNOWN)
+    assert operation.out[-1] == Attempt(permit=UNSEEN, claimed_at=1_000.0, deadline=2_030.0)
+    assert settling.final_from(operation, PROMISE) == 2_130.0
+    (current,) = await rows_of(books.database, select(schema.operations.c.state, schema.operations.c.seq))
+    assert tuple(current) == (operation.state, operation.seq)
+    assert [(await books.claim(KEY, order(permit=permit))).entry for permit in (1, 2, 3)] == [None] * 3
+    assert KEY in (await holds(books.database)).values()
+
+
+async def test_an_attempt_that_nobody_sees_may_take_as_long_as_those_that_were_seen(
+    books: Ledger, clock: Clock
+) -> None:
+    await reach(books, S.UNKNOWN)
+    await open_epoch(books)
+    operation = await books.read(KEY)
+    assert operation is not None
+    assert operation.out[-1].deadline == clock.at + SECONDS
+
+
+@pytest.mark.parametrize("state", [S.COMPLETED, S.REJECTED, S.NOT_EXECUTED])
+async def test_what_was_settled_in_the_copy_stays_as_it_is(books: Ledger, state: OperationState) -> None:
+    await reach(books, state)
+    before = await books.journal(KEY)
+    await open_epoch(books)
+    assert await books.journal(KEY) == before
+
+
+def test_the_no_of_a_lost_attempt_speaks_for_no_other_one() -> None:
+    """The second permit was lost with the first: its attempt is declined, and the first one may still land."""
+    story = Story(promise=DEDUPES)
+    asks("claim", story, 950.0, order())
+    assert story.write(protocol.report(story.operation, ended(E.DECLINED, permit=2), 951.0), 951.0) is E.LATE_NO
+    assert (story.state, len(story.now.out)) == (S.UNKNOWN, 1)
+
+
+def test_an_answer_of_an_attempt_whose_generation_is_lost_writes_nothing() -> None:
+    assert protocol.report(None, ended(E.SUCCEEDED), 1.0) is None
+    for event in (E.SUCCEEDED, E.DECLINED):
+        assert protocol.report(told(S.REJECTED).operation, ended(event, generation=2), 1.0) is None
 
 
 async def test_what_was_open_in_the_copy_goes_on_as_it_stands(books: Ledger, clock: Clock) -> None:

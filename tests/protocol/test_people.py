@@ -6,6 +6,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
+from settled.activities import protocol
 from settled.activities.database import Database
 from settled.activities.ledger import Ledger
 from settled.activities.resolving import ResolvingActivities
@@ -49,6 +50,15 @@ def test_where_nobody_was_asked_a_word_changes_nothing(state: OperationState, ev
     story = told(state)
     assert story.resolve(900.0, event) is None
     assert story.state is state
+
+
+@pytest.mark.parametrize(("generation", "counts"), [(1, True), (2, False), (None, True)])
+def test_a_word_on_another_generation_than_the_one_that_is_asked_about_changes_nothing(
+    generation: int | None, counts: bool
+) -> None:
+    """It was looked up a while ago, or by somebody else; by now another one may need a person."""
+    operation = told(S.NEEDS_HUMAN).now
+    assert (protocol.resolve(operation, E.RESOLVED_COMPLETED, {}, generation) is not None) is counts
 
 
 def test_after_a_word_that_it_did_not_happen_the_next_generation_may_be_opened() -> None:

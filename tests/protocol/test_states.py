@@ -16,6 +16,7 @@ Arrow = tuple[OperationState, Event, OperationState]
 
 LOOPS: dict[Event, set[OperationState]] = {
     Event.LATE_NO: set(AFTER_A_CLAIM),
+    Event.RESTORED: {S.UNKNOWN, S.NEEDS_HUMAN},
     Event.UNCLEAR: {S.UNKNOWN, S.RESENDABLE, S.NEEDS_HUMAN, S.COMPLETED, S.REJECTED, S.NOT_EXECUTED, S.UNDONE},
     Event.SUCCEEDED: {S.COMPLETED, S.UNDONE},
     Event.DECLINED_WHILE_OTHERS_OUT: {S.UNKNOWN},

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities import protocol
-from settled.activities.database import WORK, WRITERS, Database, Terms, patiently, store_clock, unavailable
+from settled.activities.database import ALL, WORK, Database, Terms, patiently, store_clock, unavailable
 from settled.activities.journal import Entry, Operation
 from settled.activities.ledger import Ledger
 from settled.activities.migrating import migrate
@@ -260,7 +260,7 @@ async def test_a_writer_that_the_server_ended_in_a_deadlock_gets_through(
         await somebody.execute(text(NOTED.format("a")))
         claiming = asyncio.create_task(Ledger(worker).claim(KEY, order()))
         await clock.entered.wait()
-        await somebody.execute(select(func.pg_advisory_xact_lock(WRITERS)))
+        await somebody.execute(select(func.pg_advisory_xact_lock(ALL)))
     assert (await claiming).entry is not None
     assert clock.asked == 2, "it has begun again"
     assert "deadlock detected" in server.log()

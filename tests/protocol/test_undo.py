@@ -10,12 +10,14 @@ from settled.activities.ledger import Ledger
 from settled.activities.ledger_rows import WaitsFor
 from settled.activities.protocol import Around, Blocked, Refused
 from settled.activities.settling import Move
+from settled.activities.standing import stand
 from settled.activities.toolkit import Absent
 from settled.activities.waking import WORTH_WAKING
-from settled.workflows.contract.operation import Evidence, OperationState
+from settled.workflows.contract.operation import Evidence, OperationState, Standing
 from settled.workflows.states import Event
 from tests.protocol.books import OTHER, Clock, holds, note, reach, report
 from tests.protocol.stories import KEY, PROMISE, Story, order, subject, told
+from tests.protocol.test_standing import ordered, shown
 
 S, E = OperationState, Event
 CLOSED = [S.REJECTED, S.NOT_EXECUTED, S.UNDONE]
@@ -115,6 +117,17 @@ def test_a_late_success_of_what_was_undone_is_no_news_and_no_alarm() -> None:
     story = told(S.UNDONE)
     assert story.report(10.0, E.SUCCEEDED, result="late") is E.SUCCEEDED
     assert (story.state, story.now.alarms, story.now.result) == (S.UNDONE, 0, {"result": "r1"})
+
+
+def test_that_it_was_done_and_undone_is_not_forgotten_when_it_is_done_again() -> None:
+    """A late success of the first one is no alarm then, and its task isn't told that it was never executed."""
+    story = told(S.UNDONE)
+    story.claim(10.0, generation=2)
+    assert story.report(11.0, E.SUCCEEDED) is E.SUCCEEDED
+    assert (story.state, story.now.generation, story.now.alarms) == (S.DISPATCHED, 2, 0)
+    stands = stand(story.operation, ordered(generation=1))
+    assert (stands.standing, stands.error, stands.undone) == (Standing.SETTLED, None, True)
+    assert shown(stands)["status"] == "completed"
 
 
 def test_nothing_is_left_to_find_out_about_what_was_undone() -> None:

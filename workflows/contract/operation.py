@@ -189,6 +189,8 @@ class Resolution(Value):
     """How the person knows."""
     who: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
     """Who says so."""
+    generation: int | None = None
+    """Which intent under the key was looked at; left out: the one that is asked about when the word is heard."""
 
 
 class Resolve(Value):
