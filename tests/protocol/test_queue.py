@@ -189,6 +189,16 @@ async def test_who_held_nothing_frees_nothing(books: Ledger, clock: Clock, state
     assert [row.freed_at for row in await queue(books)] == [0.0]
 
 
+async def test_what_is_freed_is_what_was_held_and_nothing_else(books: Ledger, clock: Clock) -> None:
+    await claim(books, HOLDER, "a")
+    await claim(books, THIRD, "b")
+    await claim(books, FIRST, "a")
+    await claim(books, SECOND, "b")
+    clock.at += 100
+    await report(books, E.SUCCEEDED, at=HOLDER)
+    assert {row.resource: row.freed_at for row in await queue(books)} == {"a": clock.at, "b": 0.0}
+
+
 async def test_a_resource_that_was_never_held_since_is_free_at_once(books: Ledger, clock: Clock) -> None:
     """Who came first has had its time long ago."""
     await line_up(books, clock, FIRST)
