@@ -210,13 +210,14 @@ async def test_a_resource_that_was_never_held_since_is_free_at_once(books: Ledge
 
 
 async def test_a_resend_has_its_resources_already_and_waits_in_no_line(books: Ledger, clock: Clock) -> None:
-    await claim(books, HOLDER)
-    await report(books, E.UNCLEAR, at=HOLDER)
-    await note(books, E.ABSENT_RESEND, at=HOLDER, permit=2, until=None)
+    """Though the grace of those who wait has not passed since the resource was freed for the first send."""
+    await line_up(books, clock, FIRST, SECOND)
     await claim(books, FIRST)
+    await report(books, E.UNCLEAR, at=FIRST)
+    await note(books, E.ABSENT_RESEND, at=FIRST, permit=2, until=None)
     again = order(permit=2, about=subject(resources=("a",)))
-    assert (await books.claim(HOLDER, again)).entry is not None
-    assert [row.operation for row in await queue(books)] == [FIRST]
+    assert (await books.claim(FIRST, again)).entry is not None
+    assert [row.operation for row in await queue(books)] == [SECOND]
 
 
 async def test_who_is_withdrawn_leaves_the_line(books: Ledger, clock: Clock) -> None:
