@@ -472,6 +472,43 @@ def test_rule_8_the_reply_that_was_lost_and_comes_late_is_no_alarm() -> None:
     assert (story.state, story.now.evidence) == (S.COMPLETED, Evidence.LOOKUP)
 
 
+def test_rule_8_where_the_service_dedupes_the_success_of_two_attempts_is_one_effect_and_no_alarm() -> None:
+    story = sent(DEDUPES)
+    story.look(2.0, Absent())
+    story.claim(3.0, permit=2)
+    for permit in (1, 2):
+        entry = protocol.report(story.now, replace(ended(E.SUCCEEDED, permit=permit), dedupes=True), 4.0)
+        assert story.write(entry, 4.0) is E.SUCCEEDED
+        assert "alarm" not in body_of_last(story)
+
+
+def test_rule_8_dedupe_does_not_silence_the_alarm_of_what_was_said_not_to_have_happened() -> None:
+    """What was done instead has another key."""
+    for story, generation in ((told(S.NOT_EXECUTED), 1), (told(S.REJECTED), 2)):
+        story.claim(5.0, generation=generation)
+        entry = protocol.report(story.now, replace(ended(E.SUCCEEDED), dedupes=True), 6.0)
+        assert entry is not None
+        assert "alarm" in entry.body
+
+
+def test_rule_8_an_attempt_that_was_shown_absent_raises_no_alarm_until_it_succeeds_after_all() -> None:
+    """A process that was frozen for longer than an attempt can take to land: the one case that remains."""
+    story = sent(PROMISE)
+    story.look(110.1, Absent())
+    story.claim(111.0, permit=2)
+    story.report(112.0, E.SUCCEEDED, permit=2)
+    assert "alarm" not in body_of_last(story)
+    story.report(900.0, E.SUCCEEDED, permit=1)
+    assert "another attempt" in str(body_of_last(story)["alarm"])
+
+
+def test_rule_8_an_attempt_that_was_not_shown_absent_may_have_had_an_effect() -> None:
+    """A resend that rests on dedupe proves nothing of the first attempt."""
+    story = sent(DEDUPES)
+    story.look(2.0, Absent())
+    assert [attempt.absent for attempt in story.now.attempts] == [False]
+
+
 def test_rule_8_an_attempt_that_was_answered_no_raises_no_alarm() -> None:
     story = sent(DEDUPES)
     story.look(2.0, Absent())

@@ -189,6 +189,16 @@ async def test_who_held_nothing_frees_nothing(books: Ledger, clock: Clock, state
     assert [row.freed_at for row in await queue(books)] == [0.0]
 
 
+async def test_what_is_freed_is_what_was_held_and_nothing_else(books: Ledger, clock: Clock) -> None:
+    await claim(books, HOLDER, "a")
+    await claim(books, THIRD, "b")
+    await claim(books, FIRST, "a")
+    await claim(books, SECOND, "b")
+    clock.at += 100
+    await report(books, E.SUCCEEDED, at=HOLDER)
+    assert {row.resource: row.freed_at for row in await queue(books)} == {"a": clock.at, "b": 0.0}
+
+
 async def test_a_resource_that_was_never_held_since_is_free_at_once(books: Ledger, clock: Clock) -> None:
     """Who came first has had its time long ago."""
     await line_up(books, clock, FIRST)
@@ -200,13 +210,14 @@ async def test_a_resource_that_was_never_held_since_is_free_at_once(books: Ledge
 
 
 async def test_a_resend_has_its_resources_already_and_waits_in_no_line(books: Ledger, clock: Clock) -> None:
-    await claim(books, HOLDER)
-    await report(books, E.UNCLEAR, at=HOLDER)
-    await note(books, E.ABSENT_RESEND, at=HOLDER, permit=2, until=None)
+    """Though the grace of those who wait has not passed since the resource was freed for the first send."""
+    await line_up(books, clock, FIRST, SECOND)
     await claim(books, FIRST)
+    await report(books, E.UNCLEAR, at=FIRST)
+    await note(books, E.ABSENT_RESEND, at=FIRST, permit=2, until=None)
     again = order(permit=2, about=subject(resources=("a",)))
-    assert (await books.claim(HOLDER, again)).entry is not None
-    assert [row.operation for row in await queue(books)] == [FIRST]
+    assert (await books.claim(FIRST, again)).entry is not None
+    assert [row.operation for row in await queue(books)] == [SECOND]
 
 
 async def test_who_is_withdrawn_leaves_the_line(books: Ledger, clock: Clock) -> None:
