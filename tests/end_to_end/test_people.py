@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -393,18 +392,6 @@ async def test_without_a_worker_a_word_is_one_line_that_says_so(shipper: Desk) -
     assert len(said.err.splitlines()) == 1, said.err
     assert f"no worker has answered within 1 seconds; is one running that serves task queue {queue}" in said.err
     await handle.terminate()
-
-
-async def test_a_word_that_nobody_takes_leaves_nothing_behind_that_asyncio_complains_of(
-    shipper: Desk, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It would stand on standard error, below the one line."""
-    word, queue = Resolution.model_validate(WORD), f"nobody-serves-{shipper.parts.settings.task_queue}"
-    with pytest.raises(NotTaken, match="no worker has answered within"):
-        await give_word(shipper.client, "0" * 63 + "1", word, task_queue=queue, seconds=0.5)
-    gc.collect()
-    assert "never retrieved" not in caplog.text
-    await shipper.client.get_workflow_handle(settlement_id("0" * 63 + "1")).terminate()
 
 
 async def test_a_task_that_waits_for_weeks_asks_seldom_and_is_carried_from_run_to_run(
