@@ -62,14 +62,13 @@ class Filled:
 
 
 @pytest.fixture
-async def url(tmp_path: Path) -> str:
-    """A filled ledger."""
-    made = f"sqlite+aiosqlite:///{tmp_path}/settled.db"
-    database = Database(made)
+async def url(url: str) -> str:
+    """A filled ledger, on each of the stores."""
+    database = Database(url)
     await migrate(database)
     await Filled(Ledger(database)).fill()
     await database.close()
-    return made
+    return url
 
 
 @pytest.mark.parametrize(
