@@ -24,7 +24,7 @@ async def empty_desk(temporal: Client, tmp_path: Path) -> AsyncIterator[Desk]:
 
 @pytest.fixture(scope="session")
 async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    """Worker processes in reserve; none of them outlives the tests."""
+    """Worker processes as they are needed; none of them outlives the tests."""
     reserve = Bench(tmp_path_factory.mktemp("workers"))
     try:
         yield reserve
