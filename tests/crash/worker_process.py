@@ -93,10 +93,15 @@ class Mortal(SimplePlugin):
         return super().configure_worker(config)
 
 
-def tools(seconds: float, lands_within: float) -> Registry:
-    """The shipped tools with a short time budget for writes, and one that writes to the ledger's own database."""
-    known = Registry({**discover().tools, note_order.name: note_order})
-    promised = hurried(known, seconds=seconds, lands_within=timedelta(seconds=lands_within))
+def tools(seconds: float, lands_within: float, **changes: Any) -> Registry:
+    """The shipped tools with a short time budget for writes, and one that writes to the ledger's own database.
+
+    Args:
+        seconds: the budget.
+        lands_within: what the shipped ones say of their service, in seconds.
+        changes: other changes to what they say.
+    """
+    promised = hurried(discover(), seconds=seconds, lands_within=timedelta(seconds=lands_within), **changes)
     return Registry({**promised.tools, note_order.name: replace(note_order, timeout=timedelta(seconds=seconds))})
 
 
