@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from temporalio.worker import Worker
 from settled.activities import schema
 from settled.worker.wiring import make_worker
 from settled.workflows.contract.names import SETTLEMENT_LOOK, TASK_WAKE
-from settled.workflows.contract.operation import OperationView
+from settled.workflows.contract.operation import OperationState, OperationView
 from settled.workflows.states import Event
 from tests.crash.bench import Bench
 from tests.crash.detours import Detour
@@ -45,6 +45,20 @@ class Stage:
     desk: Desk
     crew: Crew
     detour: Detour
+    tasks: list[Handle] = field(default_factory=list)
+    """What was started here."""
+
+    async def start(self, request: Any) -> Handle:
+        """Start a task."""
+        self.tasks.append(await self.desk.start(request))
+        return self.tasks[-1]
+
+    async def end(self) -> None:
+        """End what still runs: a task that goes on would start its settlement anew, on a queue that nobody serves."""
+        await self.crew.leave()
+        for task in self.tasks:
+            with suppress(RPCError):
+                await task.terminate()
 
     async def victim(self, point: Point, act: Act, row: Event | None = None) -> WorkerProcess:
         """The worker process that serves those activities, until it comes to this point."""
@@ -101,6 +115,18 @@ class Stage:
             )
         )
 
+    async def hurry(self, handle: Handle, sends: int) -> None:
+        """Have a task send for this time now, instead of after a pause that only makes the test long."""
+
+        async def sent() -> bool:
+            operation = await self.one()
+            assert operation is not None, "it was sent before"
+            if operation.state is OperationState.RESENDABLE:
+                await handle.signal(TASK_WAKE)
+            return operation.sends == sends
+
+        await until(sent)
+
     async def wakes(self, victim: WorkerProcess) -> str:
         """Let a frozen victim go on until its activity has said its last word, which is returned."""
         before = victim.said().count(" answers ")
@@ -125,11 +151,12 @@ class Stage:
 
     async def times_woken(self, handle: Handle) -> int:
         """How often a task was told that an operation has changed."""
-        return sum(
-            event.workflow_execution_signaled_event_attributes.signal_name == TASK_WAKE
+        signals = [
+            event.workflow_execution_signaled_event_attributes.signal_name
             async for event in handle.fetch_history_events()
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
-        )
+        ]
+        return signals.count(TASK_WAKE)
 
     async def assert_nothing_is_left(self) -> None:
         """No resource is held, nobody stands in line or waits, and no question is open."""
@@ -143,7 +170,7 @@ class Stage:
 
 
 async def closes(settlement: Handle) -> None:
-    """Wait until a settlement has ended, if there is one; it is asked to look, since nothing else is left to wait for."""
+    """Wait until a settlement has ended, if there is one. It is asked to look: nothing else is left to wait for."""
     try:
         await settlement.signal(SETTLEMENT_LOOK)
     except RPCError as error:
@@ -179,8 +206,8 @@ async def open_stage(
     async with open_desk(
         client, folder, registry=registry, profiles=profiles, interceptors=[detour], **patient
     ) as desk:
-        crew = Crew(desk, bench)
+        stage = Stage(desk, Crew(desk, bench), detour)
         try:
-            yield Stage(desk, crew, detour)
+            yield stage
         finally:
-            await crew.leave()
+            await stage.end()
