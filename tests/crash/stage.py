@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from settled.activities import schema
-from settled.worker.wiring import make_worker
 from settled.workflows.contract.names import SETTLEMENT_LOOK, TASK_WAKE
 from settled.workflows.contract.operation import OperationState, OperationView
 from settled.workflows.states import Event
@@ -78,9 +77,8 @@ class Stage:
         assert point is Point.IN_FLIGHT or f"trapped {point}" in victim.said()
 
     def successor(self) -> Worker:
-        """Another whole worker, which serves in the victim's place."""
-        settings = self.desk.parts.settings.model_copy(update={"task_queue": self.detour.queue})
-        return make_worker(self.desk.client, replace(self.desk.parts, settings=settings), [self.detour])
+        """Another worker, which serves in the victim's place."""
+        return Worker(self.desk.client, task_queue=self.detour.queue, activities=self.desk.parts.activities())
 
     async def give_up(self, handle: Handle) -> None:
         """Have Temporal give up the attempt that the victim has begun, as an operator would who knows that it is gone.
@@ -201,11 +199,12 @@ async def open_stage(
     detour = Detour(queue=f"victims-{uuid4().hex[:8]}", activity=activity, **which)
     registry = tools(SECONDS, LANDS_WITHIN, **(changes or {}))
     # Who waits is woken, or the test takes too long: nobody asks again by himself before.
-    patient = {"recheck_seconds": 60.0, "lookup_most_seconds": 0.2}
+    patient: dict[str, Any] = {"recheck_seconds": 60.0, "lookup_most_seconds": 0.2}
     profiles = {"stock-clerk": ACTOR}
     async with open_desk(
         client, folder, registry=registry, profiles=profiles, interceptors=[detour], **patient
     ) as desk:
+        await desk.parts.provider.warm_up()  # the first one imports the SDK: not while the test's time runs
         stage = Stage(desk, Crew(desk, bench), detour)
         try:
             yield stage
