@@ -25,11 +25,10 @@ from settled.activities import schema
 from settled.workflows.contract.names import SETTLEMENT_LOOK, TASK_WAKE
 from settled.workflows.contract.operation import OperationState, OperationView
 from settled.workflows.states import Event
-from tests.crash.bench import Bench
 from tests.crash.detours import Detour
 from tests.crash.operator import Handle
 from tests.crash.outcomes import in_ledger, until_reserved
-from tests.crash.processes import LANDS_WITHIN, SECONDS, Crew, WorkerProcess
+from tests.crash.processes import LANDS_WITHIN, SECONDS, Bench, Crew, WorkerProcess
 from tests.crash.traps import Act, Point
 from tests.crash.worker_process import tools
 from tests.desk import CLERK, Desk, open_desk, until
