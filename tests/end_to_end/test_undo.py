@@ -12,8 +12,10 @@ import pytest
 from temporalio.client import Client
 
 from settled.activities.registry import discover
+from settled.activities.waking import start_settlement
 from settled.local.messages_script import Reply, tool_use
 from settled.workflows.contract.ending import Status
+from settled.workflows.contract.names import settlement_id
 from settled.workflows.contract.operation import OperationState
 from tests.desk import CLERK, Desk, hurried, open_desk, reserve
 from tests.end_to_end.test_writes import GOAL, RESERVED, shown
@@ -131,3 +133,19 @@ async def test_r55_a_reservation_that_somebody_else_has_taken_back_is_no_evidenc
     result = await counter.run({"goal": GOAL, "acceptance": [RESERVED]}, "another")
     assert result.status is Status.FAILED
     assert result.findings[0].evidence.endswith("stands no more")
+
+
+async def test_what_somebody_else_took_back_may_be_done_again_once_a_person_says_so(counter: Desk) -> None:
+    """The ledger can't know: without that word the reservation would be "done already" for ever."""
+    counter.will_say(reserve(), "Reserved.", reserve(), "Reserved again.")
+    key = (await counter.run(GOAL)).operations[0].key
+    word = {"outcome": "undone", "because": "cancelled at the counter", "who": "anna"}
+    await start_settlement(counter.client, key, counter.parts.settings.task_queue)
+    settlement = counter.client.get_workflow_handle(settlement_id(key))
+    assert (await settlement.execute_update("resolve", word))["state"] == "undone"
+    result = await counter.run(GOAL, "again")
+    assert await kinds(counter) == ["reserved", "reserved"]
+    rows = await counter.parts.stores.ledger.journal(key)
+    assert [str(row.event) for row in rows] == ["claimed", "succeeded", "undone", "claimed", "succeeded"]
+    assert rows[2].body["who"] == "anna"
+    assert result.operations[0].generation == 2
