@@ -25,11 +25,11 @@ LONGEST_SECONDS = 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """An epoch as it was opened or closed."""
+    """An epoch as it was opened."""
 
     epoch: Epoch
-    changed: bool
-    """Whether this call opened, or closed, it; otherwise it was so before."""
+    before: Epoch | None = None
+    """The epoch that was open already: the ledger was restored again, and what either has lost is lost."""
 
 
 class Epochs:
@@ -39,7 +39,7 @@ class Epochs:
         self.database = database
 
     async def open(self, who: str, because: str, budgets: Mapping[str, float] | None = None) -> Opened:
-        """Open an epoch, unless one is open: the ledger was restored.
+        """Open an epoch: the ledger was restored, perhaps not for the first time.
 
         Args:
             who: opens it.
@@ -49,11 +49,10 @@ class Epochs:
 
         async def change(connection: AsyncConnection) -> Opened:
             standing = await open_epoch(connection)
-            if standing is not None:
-                return Opened(epoch=standing, changed=False)
             number, last = schema.epochs.c.number, schema.journal.c.at
             count = (await connection.execute(select(func.coalesce(func.max(number), 0)))).scalar_one()
             since = (await connection.execute(select(func.coalesce(func.max(last), 0.0)))).scalar_one()
+            since = min(since, standing.since) if standing else since
             epoch = Epoch(number=count + 1, since=since, opened_at=await self.database.now(connection))
             await connection.execute(
                 insert(schema.epochs).values(
@@ -61,21 +60,21 @@ class Epochs:
                 )
             )
             await _note_what_is_lost(connection, epoch, budgets or {})
-            return Opened(epoch=epoch, changed=True)
+            return Opened(epoch=epoch, before=standing)
 
         return await self.database.transact(change)
 
-    async def close(self, who: str) -> Opened | None:
-        """Close the open epoch: what was lost doesn't matter any more. None if none is open."""
+    async def close(self, who: str) -> Epoch | None:
+        """Close what is open: what was lost doesn't matter any more. None if nothing is open."""
 
-        async def change(connection: AsyncConnection) -> Opened | None:
+        async def change(connection: AsyncConnection) -> Epoch | None:
             standing = await open_epoch(connection)
             if standing is None:
                 return None
             closed = {"closed_at": await self.database.now(connection), "closed_by": who}
-            which = schema.epochs.c.number == standing.number
-            await connection.execute(update(schema.epochs).where(which).values(closed))
-            return Opened(epoch=standing, changed=True)
+            still_open = schema.epochs.c.closed_at.is_(None)
+            await connection.execute(update(schema.epochs).where(still_open).values(closed))
+            return standing
 
         return await self.database.transact(change)
 

@@ -15,6 +15,7 @@ from settled.worker.printing import WRONG_USE_EXIT, moment, say, say_table, stam
 
 if TYPE_CHECKING:
     from settled.activities.epochs import Opened
+    from settled.activities.protocol import Epoch
     from settled.worker.ledger_standing import LedgerStanding, OpenEpoch
 
 app = typer.Typer(no_args_is_help=True, help="Look at the ledger as a whole, and say that it was restored.")
@@ -37,11 +38,10 @@ def restored(
     if not because.strip():
         stop("say with --because what has happened", WRONG_USE_EXIT)
     name = person(who)
-    opened, standing = asyncio.run(_open(name, because.strip()))
-    if opened.changed:
-        say(f"Epoch {opened.epoch.number} is open: {_past(opened.epoch.since)}")
-    else:
-        say(f"Epoch {opened.epoch.number} is open already, since {moment(opened.epoch.opened_at)}{_said(standing)}.")
+    opened = asyncio.run(_open(name, because.strip()))
+    say(f"Epoch {opened.epoch.number} is open: {_past(opened.epoch.since)}")
+    if opened.before is not None:
+        say(f"Epoch {opened.before.number} was open already, since {moment(opened.before.opened_at)}: both count.")
     for line in MEANING:
         say(line)
     say("Once no task from before the restore can act any more: settled ledger trusted")
@@ -54,7 +54,7 @@ def trusted(who: Who = "") -> None:
     if closed is None:
         say("No epoch is open: the ledger is trusted already.")
         return
-    say(f"Epoch {closed.epoch.number} is closed: an action without a row was never sent, and is sent without a lookup.")
+    say(f"Epoch {closed.number} is closed: an action without a row was never sent, and is sent without a lookup.")
 
 
 @app.command()
@@ -67,22 +67,21 @@ def status(as_json: AsJson = False) -> None:
     say_table(_told(standing))
 
 
-async def _open(who: str, because: str) -> tuple[Opened, OpenEpoch | None]:
+async def _open(who: str, because: str) -> Opened:
     from settled.activities.epochs import Epochs
     from settled.activities.migrating import migrate
     from settled.worker.ledger_at import existing_database
-    from settled.worker.ledger_standing import revision_of, standing_of
+    from settled.worker.ledger_standing import revision_of
 
     async with existing_database() as database:
         if not await revision_of(database):
             stop("SETTLED_DATABASE_URL: the database holds no ledger", WRONG_USE_EXIT)
         # The copy may be of an earlier release, which had no epochs.
         await migrate(database)
-        opened = await Epochs(database).open(who, because)
-        return opened, (await standing_of(database)).epoch
+        return await Epochs(database).open(who, because)
 
 
-async def _close(who: str) -> Opened | None:
+async def _close(who: str) -> Epoch | None:
     from settled.activities.epochs import Epochs
     from settled.worker.ledger_at import existing_database
 

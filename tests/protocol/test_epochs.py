@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from settled.activities import protocol, schema, settling
-from settled.activities.epochs import Epochs
+from settled.activities.epochs import Epochs, Opened
 from settled.activities.journal import UNSEEN, Attempt, Operation
 from settled.activities.ledger import Ledger
 from settled.activities.protocol import LOST_PERMITS, Around, Claim, Epoch
@@ -191,7 +191,7 @@ async def test_an_epoch_begins_with_the_last_row_that_the_copy_has(books: Ledger
     clock.at = 1_500.0
     epochs = Epochs(books.database)
     opened = await epochs.open("ann", "restored")
-    assert (opened.changed, opened.epoch) == (True, Epoch(number=1, since=1_000.0, opened_at=1_500.0))
+    assert opened == Opened(epoch=Epoch(number=1, since=1_000.0, opened_at=1_500.0))
     (row,) = await rows_of(books.database, select(schema.epochs))
     assert (row.opened_by, row.because, row.closed_at) == ("ann", "restored", None)
 
@@ -200,21 +200,21 @@ async def test_the_epoch_of_an_empty_ledger_begins_with_time_itself(books: Ledge
     assert (await Epochs(books.database).open("ann", "restored")).epoch.since == 0.0
 
 
-async def test_an_epoch_is_opened_once_and_closed_once(books: Ledger, clock: Clock) -> None:
+async def test_a_ledger_that_is_restored_again_has_lost_what_either_time_has_lost(books: Ledger, clock: Clock) -> None:
     epochs = Epochs(books.database)
     assert await epochs.close("ann") is None
     first = await epochs.open("ann", "restored")
     clock.at += 100
     second = await epochs.open("ben", "restored, I think")
-    assert (second.changed, second.epoch) == (False, first.epoch)
-    closed = await epochs.close("ben")
-    assert closed is not None
-    assert closed.epoch == first.epoch
+    assert (second.epoch.number, second.before) == (2, first.epoch)
+    assert (second.epoch.since, second.epoch.opened_at) == (first.epoch.since, 1_100.0)
+    assert await epochs.close("ben") == second.epoch
     assert await epochs.close("ben") is None
-    assert (await epochs.open("ann", "restored again")).epoch.number == 2
+    assert (await epochs.open("ann", "restored again")).epoch.number == 3
     rows = await rows_of(books.database, select(schema.epochs).order_by(schema.epochs.c.number))
     assert [(row.opened_by, row.closed_by, row.closed_at) for row in rows] == [
         ("ann", "ben", 1_100.0),
+        ("ben", "ben", 1_100.0),
         ("ann", None, None),
     ]
 
