@@ -267,10 +267,18 @@ def withdraw(
 
 
 def resolve(operation: Operation, event: Event, body: dict[str, Any], generation: int | None = None) -> Entry | None:
-    """A person's word counts where it was asked for, and only of the generation that it is about, if it says which."""
-    if operation.state is not OperationState.NEEDS_HUMAN or generation not in (None, operation.generation):
+    """A person's word counts where it was asked for, and only of the generation that it is about, if it says which.
+
+    Unasked, a person may say of what is done that it has been taken back: nobody else could tell the ledger.
+    """
+    if operation.state is not state_for(event) or generation not in (None, operation.generation):
         return None
     return Entry(event=event, generation=operation.generation, permit=operation.permit, body=body)
+
+
+def state_for(event: Event) -> OperationState:
+    """The state in which a person's word of this kind counts."""
+    return OperationState.COMPLETED if event is Event.UNDONE else OperationState.NEEDS_HUMAN
 
 
 def undone(target: Operation | None, undoing: Operation) -> Entry | None:

@@ -21,6 +21,7 @@ from settled.workflows.states import Event
 EVENTS = {
     Resolved.COMPLETED: Event.RESOLVED_COMPLETED,
     Resolved.NOT_EXECUTED: Event.RESOLVED_NOT_EXECUTED,
+    Resolved.UNDONE: Event.UNDONE,
 }
 WHY_NOT = {
     OperationState.DISPATCHED: "an attempt is on its way; wait for its answer",
@@ -55,7 +56,7 @@ class ResolvingActivities:
             return ResolveAnswer(refused="the ledger has no such operation")
         view = amended.operation.view()
         if amended.entry is None:
-            return ResolveAnswer(view=view, refused=why_not(amended.operation, asked.resolution.generation))
+            return ResolveAnswer(view=view, refused=why_not(amended.operation, asked.resolution))
         await wake_waiters(activity.client(), ledger, amended.operation)
         return ResolveAnswer(view=view)
 
@@ -68,11 +69,13 @@ class ResolvingActivities:
         return said | {"result": await self.stores.artifacts.put(text, JSON)}
 
 
-def why_not(operation: Operation, generation: int | None = None) -> str:
+def why_not(operation: Operation, word: Resolution) -> str:
     """Why a person's word is not taken, in one line."""
     name = f"operation {operation.key[:12]}"
-    if generation not in (None, operation.generation):
-        return f"{name} is at generation {operation.generation}, not {generation}: look at that one"
+    if word.generation not in (None, operation.generation):
+        return f"{name} is at generation {operation.generation}, not {word.generation}: look at that one"
+    if word.outcome is Resolved.UNDONE:
+        return f"{name} is {operation.state}, not {OperationState.COMPLETED}: only what is done can be taken back"
     if operation.state.settled:
         said = operation.result or {}
         by = f", says {said['who']}" if "who" in said else ""

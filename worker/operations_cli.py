@@ -71,6 +71,9 @@ def resolve(
     key: Key,
     completed: Annotated[bool, typer.Option("--completed", help="It was done.")] = False,
     not_executed: Annotated[bool, typer.Option("--not-executed", help="It was not done, and won't be.")] = False,
+    undone: Annotated[
+        bool, typer.Option("--undone", help="It is done by the ledger, and somebody has taken it back since.")
+    ] = False,
     because: Because = "",
     who: Who = "",
     timeout: Annotated[
@@ -78,9 +81,11 @@ def resolve(
     ] = ANSWER_SECONDS,
 ) -> None:
     """Say what became of an operation that needs a person. Look it up at the service first: nobody checks the word."""
-    if completed == not_executed:
-        stop("say either --completed or --not-executed", WRONG_USE_EXIT)
-    outcome = Resolved.COMPLETED if completed else Resolved.NOT_EXECUTED
+    given = {Resolved.COMPLETED: completed, Resolved.NOT_EXECUTED: not_executed, Resolved.UNDONE: undone}
+    said = [outcome for outcome, is_said in given.items() if is_said]
+    if len(said) != 1:
+        stop("say one of --completed, --not-executed and --undone", WRONG_USE_EXIT)
+    (outcome,) = said
     word = _word(outcome, because, person(who))
     whole = asyncio.run(_key_of(key))
     asyncio.run(_give(whole, word, timeout))
@@ -116,16 +121,17 @@ async def _key_of(named: str) -> str:
 
 async def _give(key: str, word: Resolution, seconds: float) -> None:
     from settled.activities.ledger import Ledger
-    from settled.activities.resolving import why_not
+    from settled.activities.protocol import state_for
+    from settled.activities.resolving import EVENTS, why_not
     from settled.worker.asking import NotTaken, give_word
     from settled.worker.ledger_at import existing_database
     from settled.worker.process import connect
 
     async with existing_database() as database:
         operation = await Ledger(database).read(key)
-    if operation is not None and operation.state is not OperationState.NEEDS_HUMAN:
+    if operation is not None and operation.state is not state_for(EVENTS[word.outcome]):
         # The settlement would say the same; it need not be started for that.
-        stop(why_not(operation))
+        stop(why_not(operation, word))
     client = await connect()
     try:
         await give_word(client, key, word, task_queue=load_settings().task_queue, seconds=seconds)

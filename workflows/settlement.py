@@ -70,7 +70,7 @@ class Settlement:
 
     @workflow.update(
         name=names.SETTLEMENT_RESOLVE,
-        description='A person says what became of it: {"outcome": "completed" or "not_executed", "because", "who"}.',
+        description='A person says what became of it: {"outcome": "completed"|"not_executed"|"undone", "because", "who"}.',
     )
     async def resolve(self, *words: Any) -> OperationView | None:
         """Take a person's word on an operation that needs one; who, when and why stands in its journal.

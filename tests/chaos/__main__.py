@@ -45,14 +45,14 @@ async def run(plan: Plan, store: str, folder: Path, *, naive: bool) -> bool:
     async with AsyncExitStack() as stack:
         storm = await opened(stack, plan, store, folder, say, naive=naive)
         await storm.blow()
-        judgement, lines = await storm.judged()
-        for line in [*lines, *await summary(storm, await storm.tasks.ended())]:
+        verdict = await storm.judged()
+        for line in [*verdict.lines, *await summary(storm, verdict.ended)]:
             say(line)
     if naive:
-        say(last_line_of_naive(plan, judgement, storm))
+        say(last_line_of_naive(plan, verdict.judgement, storm))
         return True
-    say(f"chaos: {judgement.counts} seed={plan.seed}")
-    return not judgement.findings
+    say(f"chaos: {verdict.judgement.counts} seed={plan.seed}")
+    return not verdict.judgement.findings
 
 
 async def summary(storm: Storm, ended: list[Ended]) -> list[str]:

@@ -171,7 +171,9 @@ class Crew:
         if self.quiet or told.naive or self.random.random() >= TRAPPED:
             return told
         trap = {"trap": self.random.choice(list(Point)), "passes": self.random.randrange(MOST_PASSES)}
-        return told.model_copy(update={**trap, "act": self.random.choice(list(Act))})
+        # Who has stopped himself is only found where the kernel tells of other processes' children.
+        acts = list(Act) if Path("/proc/self/stat").exists() else [Act.KILL]
+        return told.model_copy(update={**trap, "act": self.random.choice(acts)})
 
     async def calm(self) -> None:
         """Let all be well: everybody awake, and enough of them. Traps that are set stay: they spring once."""

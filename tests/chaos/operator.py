@@ -175,7 +175,10 @@ class Operator:
         self.quiet = True
         await asyncio.gather(*self._pausing, return_exceptions=True)
         for task in self.running():
-            for activity in await self._pending(task):
+            pending: list[PendingActivityInfo] = []
+            with suppress(RPCError):  # it has ended meanwhile
+                pending = await self._pending(task)
+            for activity in pending:
                 if activity.paused:
                     execution = WorkflowExecution(workflow_id=task)
                     request = UnpauseActivityRequest(namespace=NAMESPACE, execution=execution, id=activity.activity_id)

@@ -44,6 +44,17 @@ SERVER_AWAY_SECONDS = (0.1, 2.5)
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """How a storm ended."""
+
+    judgement: Judgement
+    ended: list[Ended]
+    """What each task came to."""
+    lines: list[str]
+    """What is wrong in words, with journals and records."""
+
+
 @dataclass
 class Storm:
     """A storm that goes on."""
@@ -139,8 +150,8 @@ class Storm:
             f"server {self.server.kills}, operator {operator}, model {self.provider.faults}"
         )
 
-    async def judged(self) -> tuple[Judgement, list[str]]:
-        """What is wrong, and the lines that tell of it."""
+    async def judged(self) -> Verdict:
+        """How it ended."""
         effects = await ground.effects_of(self.service)
         ended = await self.tasks.ended()
         operations = await self._operations(ended, effects)
@@ -148,7 +159,7 @@ class Storm:
         lines = []
         for finding in judgement.findings if self.books else ():
             lines += await told(finding, self.books, effects, LANDS_WITHIN)
-        return judgement, lines
+        return Verdict(judgement, ended, lines)
 
     async def _operations(self, ended: list[Ended], effects: list[dict[str, Any]]) -> list[Known]:
         actions = {action for task in ended for action in task.actions} | {action_of(effect) for effect in effects}

@@ -16,13 +16,17 @@ from typing import BinaryIO
 from temporalio.worker import Interceptor, Worker
 
 from settled.worker.wiring import WORKFLOWS, make_worker
+from settled.workflows.states import Event
+from tests.crash.nursery import Birth, Forked
 from tests.crash.operator import address_of
-from tests.crash.worker_process import Act, Instructions, Point
+from tests.crash.traps import Act, Point
+from tests.crash.worker_process import Instructions
 from tests.desk import Desk, until
 
 ROOT = Path(__file__).parents[2]
 """Where `python -m` finds the tests."""
 START_SECONDS = 60.0
+IMPORT_SECONDS = 120.0
 
 SECONDS = 1.5
 """The time budget of a write's attempt."""
@@ -40,7 +44,7 @@ tools = ["lookup_stock", "reserve_stock"]
 class WorkerProcess:
     """A worker in a process of its own."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | Forked
     log: Path
     """What it says and writes, in a file: a pipe that nobody drains would freeze it."""
 
@@ -64,6 +68,7 @@ class WorkerProcess:
 
     async def is_told(self, line: str) -> None:
         """Write a line to its standard input."""
+        assert isinstance(self.process, asyncio.subprocess.Process), "a fork was told before it was born"
         stdin = self.process.stdin
         assert stdin is not None, "it was started with one"
         stdin.write(f"{line}\n".encode())
@@ -100,39 +105,62 @@ class WorkerProcess:
 
 
 class Bench:
-    """Worker processes that have imported everything and wait to be told what to do, one at a time.
+    """Worker processes as they are needed, out of one that has imported everything.
 
-    Python takes seconds to import it all; most tests wait for a timeout meanwhile.
+    To import it all takes seconds; most tests would wait for a timeout meanwhile.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._started: list[WorkerProcess] = []
+        self._nursery: asyncio.subprocess.Process | None = None
+        self._workers: list[WorkerProcess] = []
         self._numbers = count()
-        self._next: asyncio.Task[WorkerProcess] | None = None
+        self._one_at_a_time = asyncio.Lock()
 
-    async def take(self) -> WorkerProcess:
-        """A worker process that reads its instructions from its standard input."""
-        taken = await (self._next or self._start())
-        self._next = asyncio.create_task(self._start())
-        return taken
+    async def take(self, told: Instructions) -> WorkerProcess:
+        """A worker process that does as it is told."""
+        log = self._log()
+        async with self._one_at_a_time:
+            pid = await self._birth(Birth(log=log, told=told))
+        try:
+            child = Forked(pid)
+        except ProcessLookupError:
+            raise AssertionError(f"it has ended at once:\n{log.read_text(errors='replace')}") from None
+        self._workers.append(WorkerProcess(child, log))
+        return self._workers[-1]
 
     async def skewed(self, seconds: float) -> WorkerProcess:
-        """A worker process whose clock is wrong, and that reads its instructions like any other."""
-        return await self._start("tests.crash.skewed", str(seconds))
+        """A worker process whose clock is wrong, and that is still to be told what to do."""
+        command = (sys.executable, "-m", "tests.crash.skewed", str(os.getpid()), str(seconds))
+        self._workers.append(await started(command, self._log()))
+        return self._workers[-1]
 
-    async def _start(self, module: str = "tests.crash.worker_process", *words: str) -> WorkerProcess:
-        command = (sys.executable, "-m", module, str(os.getpid()), *words)
-        worker = await started(command, self.folder / f"{next(self._numbers)}.log")
-        self._started.append(worker)
-        return worker
+    def _log(self) -> Path:
+        return self.folder / f"{next(self._numbers)}.log"
+
+    async def _birth(self, birth: Birth) -> int:
+        if self._nursery is None:
+            self._nursery = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tests.crash.nursery", str(os.getpid())),
+                cwd=ROOT,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        assert self._nursery.stdin is not None, "it was started with a pipe"
+        assert self._nursery.stdout is not None, "it was started with a pipe"
+        self._nursery.stdin.write(f"{birth.model_dump_json()}\n".encode())
+        await self._nursery.stdin.drain()
+        said = await asyncio.wait_for(self._nursery.stdout.readline(), IMPORT_SECONDS)
+        assert said, "the nursery has ended; see what it said above"
+        return int(said)
 
     async def close(self) -> None:
         """Kill all that is left."""
-        if self._next is not None:
-            await self._next
-        for worker in self._started:
+        for worker in self._workers:
             await worker.kill()
+        if self._nursery is not None:
+            self._nursery.kill()
+            await self._nursery.wait()
 
 
 class Crew:
@@ -148,23 +176,34 @@ class Crew:
         *,
         trap: Point | None = None,
         act: Act = Act.STOP,
+        row: Event | None = None,
         one_hand: bool = False,
+        serves: tuple[str, ...] = (),
+        task_queue: str = "",
         worker: WorkerProcess | None = None,
     ) -> WorkerProcess:
-        """Put a worker process to work, the bench's next one unless it is given; it serves when this returns."""
+        """Put a worker process to work, a new one unless it is given; it serves when this returns.
+
+        The other arguments are those of its instructions.
+        """
+        settings = self.desk.parts.settings
         told = Instructions(
             temporal=address_of(self.desk),
-            settings=self.desk.parts.settings.model_dump(mode="json"),
+            settings={**settings.model_dump(mode="json"), "task_queue": task_queue or settings.task_queue},
             stock_url=self.desk.stock.url,
             seconds=SECONDS,
             lands_within=LANDS_WITHIN,
             one_hand=one_hand,
+            serves=serves,
             trap=trap,
             act=act,
+            row=row,
         )
-        worker = worker or await self.bench.take()
+        if worker is None:
+            worker = await self.bench.take(told)
+        else:
+            await worker.is_told(told.model_dump_json())
         self._hired.append(worker)
-        await worker.is_told(told.model_dump_json())
         await worker.says("serves")
         return worker
 
@@ -207,9 +246,12 @@ async def started(command: Sequence[str], log: Path, **environment: str) -> Work
     return WorkerProcess(process, log)
 
 
-def is_stopped(child: int) -> bool:
-    """Whether the kernel says that a child process is stopped."""
-    return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+def is_stopped(pid: int) -> bool:
+    """Whether the kernel says that a process is stopped, with every thread that it has."""
+    with suppress(FileNotFoundError):  # a thread, or all of it, has ended
+        states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return bool(states) and set(states) == {"T"}
+    return False
 
 
 def written(path: Path, text: str) -> Path:

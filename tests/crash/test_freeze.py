@@ -14,7 +14,7 @@ from settled.workflows.contract.result import TaskResult
 from tests.crash.operator import time_out_soon
 from tests.crash.outcomes import TASK, assert_reserved_once, disarm, in_ledger, until_reserved
 from tests.crash.processes import SECONDS, Crew, WorkerProcess, a_head, other_hands
-from tests.crash.worker_process import Point
+from tests.crash.traps import Point
 from tests.desk import Desk, reserve, result_of
 
 SENT_AGAIN = ("claimed", "expired", "absent_resend", "claimed", "succeeded")

@@ -9,7 +9,7 @@ from settled.workflows.contract.operation import Evidence
 from tests.crash.operator import time_out_soon
 from tests.crash.outcomes import TASK, assert_reserved_once, until_reserved
 from tests.crash.processes import SECONDS, Crew, another_worker
-from tests.crash.worker_process import Act, Point
+from tests.crash.traps import Act, Point
 from tests.desk import Desk, look_up, reserve, result_of
 
 

@@ -11,7 +11,7 @@ from tests.crash.interceptors import Loses
 from tests.crash.operator import time_out_soon
 from tests.crash.outcomes import TASK, assert_reserved_once
 from tests.crash.processes import Crew, another_worker
-from tests.crash.worker_process import Act, Point
+from tests.crash.traps import Act, Point
 from tests.desk import Desk, open_desk, reserve, result_of
 
 

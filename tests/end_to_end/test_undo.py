@@ -12,8 +12,10 @@ import pytest
 from temporalio.client import Client
 
 from settled.activities.registry import discover
+from settled.activities.waking import start_settlement
 from settled.local.messages_script import Reply, tool_use
 from settled.workflows.contract.ending import Status
+from settled.workflows.contract.names import settlement_id
 from settled.workflows.contract.operation import OperationState
 from tests.desk import CLERK, Desk, hurried, open_desk, reserve
 from tests.end_to_end.test_writes import GOAL, RESERVED, shown
@@ -120,14 +122,36 @@ async def test_r75a_a_release_whose_reply_is_lost_is_found_and_undoes(counter: D
     assert await kinds(counter) == ["reserved", "released", "reserved"]
 
 
+async def take_back(desk: Desk) -> None:
+    """Release the one reservation there is, past the executor."""
+    (effect,) = await desk.effects()
+    by_hand = {"Idempotency-Key": "by-hand"}
+    url = f"{desk.stock.url}/releases"
+    (await desk.http.post(url, json={"reservation": effect["key"]}, headers=by_hand)).raise_for_status()
+
+
 async def test_r55_a_reservation_that_somebody_else_has_taken_back_is_no_evidence(counter: Desk) -> None:
     """The ledger says that it was done, and so it was; the service's own record says that it stands no more."""
     counter.will_say(reserve(), "Reserved.", "It is reserved.")
     await counter.run(GOAL)
-    (effect,) = await counter.effects()
-    by_hand = {"Idempotency-Key": "by-hand"}
-    url = f"{counter.stock.url}/releases"
-    (await counter.http.post(url, json={"reservation": effect["key"]}, headers=by_hand)).raise_for_status()
+    await take_back(counter)
     result = await counter.run({"goal": GOAL, "acceptance": [RESERVED]}, "another")
     assert result.status is Status.FAILED
     assert result.findings[0].evidence.endswith("stands no more")
+
+
+async def test_what_somebody_else_took_back_may_be_done_again_once_a_person_says_so(counter: Desk) -> None:
+    """The ledger can't know: without that word the reservation would be "done already" for ever."""
+    counter.will_say(reserve(), "Reserved.", reserve(), "Reserved again.")
+    key = (await counter.run(GOAL)).operations[0].key
+    await take_back(counter)
+    word = {"outcome": "undone", "because": "cancelled at the counter", "who": "anna"}
+    await start_settlement(counter.client, key, counter.parts.settings.task_queue)
+    settlement = counter.client.get_workflow_handle(settlement_id(key))
+    assert (await settlement.execute_update("resolve", word))["state"] == "undone"
+    result = await counter.run(GOAL, "again")
+    assert await kinds(counter) == ["reserved", "released", "reserved"]
+    rows = await counter.parts.stores.ledger.journal(key)
+    assert [str(row.event) for row in rows] == ["claimed", "succeeded", "undone", "claimed", "succeeded"]
+    assert rows[2].body["who"] == "anna"
+    assert result.operations[0].generation == 2

@@ -31,14 +31,13 @@ def ask(tool: str = "ship") -> protocol.Claim:
 
 
 @pytest.fixture
-async def url(tmp_path: Path) -> str:
-    """A ledger with one operation."""
-    made = f"sqlite+aiosqlite:///{tmp_path}/settled.db"
-    database = Database(made)
+async def url(url: str) -> str:
+    """A ledger with one operation, on each of the stores."""
+    database = Database(url)
     await migrate(database)
     await Ledger(database).claim(KEY, ask())
     await database.close()
-    return made
+    return url
 
 
 async def claimed(url: str, key: str) -> Event:
@@ -103,7 +102,7 @@ async def test_the_status_tells_the_database_its_revision_the_counts_and_the_ala
     await database.close()
     said = await settled(url, "ledger", "status")
     told = {line[:12].strip(): line[12:] for line in said.lines}
-    assert told["database"] == f"sqlite: {url}"
+    assert told["database"] == f"{url.partition('+')[0]}: {url}"
     assert told["revision"] == "0002 (this release's)"
     assert told["operations"] == "2: 1 dispatched, 1 completed"
     assert told["alarms"] == "1: settled operations --alarms"

@@ -62,14 +62,13 @@ class Filled:
 
 
 @pytest.fixture
-async def url(tmp_path: Path) -> str:
-    """A filled ledger."""
-    made = f"sqlite+aiosqlite:///{tmp_path}/settled.db"
-    database = Database(made)
+async def url(url: str) -> str:
+    """A filled ledger, on each of the stores."""
+    database = Database(url)
     await migrate(database)
     await Filled(Ledger(database)).fill()
     await database.close()
-    return made
+    return url
 
 
 @pytest.mark.parametrize(
@@ -206,8 +205,8 @@ async def test_a_claim_that_waits_for_a_resource_says_who_holds_it(url: str) -> 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--because", "seen"), "say either --completed or --not-executed"),
-        (("--completed", "--not-executed", "--because", "seen"), "say either --completed or --not-executed"),
+        (("--because", "seen"), "say one of --completed, --not-executed and --undone"),
+        (("--completed", "--not-executed", "--because", "seen"), "say one of --completed, --not-executed and --undone"),
         (("--completed",), "because: String should have at least 1 character"),
         (("--completed", "--because", "  "), "because: String should have at least 1 character"),
         (("--completed", "--because", "x" * 2_001), "because: String should have at most 2000 characters"),

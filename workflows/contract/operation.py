@@ -174,10 +174,12 @@ class Question(Value):
 
 
 class Resolved(OpenEnum):
-    """What a person may say of an operation that only a person can settle."""
+    """What a person may say of an operation that needs one; or, of one that is done, that it was taken back."""
 
     COMPLETED = "completed"
     NOT_EXECUTED = "not_executed"
+    UNDONE = "undone"
+    """It was done, as the ledger says, and somebody else has taken it back since."""
 
 
 class Resolution(Value):
