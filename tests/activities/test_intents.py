@@ -1,5 +1,6 @@
 """Which operation a call means: under which key, in which generation, and what it takes back."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -83,6 +84,13 @@ def test_a_tool_has_a_key_for_each_form_that_of_today_first() -> None:
     keys = Books().meanings.keys(RESERVE, ASKED, None)
     assert keys == [TODAY, EARLIER, EARLIEST]
     assert len(set(keys)) == 3
+
+
+def test_an_earlier_key_is_the_one_that_the_earlier_release_made_under_its_own_name() -> None:
+    words = said(("order",)) | {"scope": Scope.TASK}
+    hold: WriteTool = write(**words)(reserve)  # type: ignore[arg-type]  # words by name
+    (form,) = key_forms(replace(hold, name="hold"))
+    assert operation_key(form, ASKED, REALM) == EARLIEST
 
 
 @pytest.mark.parametrize("key", [EARLIER, EARLIEST])
