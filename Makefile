@@ -7,7 +7,7 @@ READY  := .venv/.ready
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-input -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos histories measure lint types check dist clean venv
+.PHONY: help demo test chaos stateful histories measure lint types check dist clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -21,6 +21,10 @@ test: $(READY) ## run the tests, on SQLite and on a PostgreSQL of their own
 chaos: $(READY) ## a storm over everything; SEED=, OPERATIONS=2000, STORE=sqlite|postgres, DEDUPE=0; NAIVE=1: plain Temporal
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 	  $(if $(STORE),--store $(STORE)) $(if $(filter 0,$(DEDUPE)),--no-dedupe) $(if $(filter 1,$(NAIVE)),--naive)
+
+stateful: $(READY) ## let anything happen to a real ledger, for minutes; SEED= repeats a run, EXAMPLES= says how long
+	@seed=$${SEED:-$$(date +%s)}; echo "seed $$seed"; \
+	  STATEFUL_EXAMPLES=$${EXAMPLES:-1000} $(BIN)/python -m pytest -q tests/protocol/test_stateful.py --hypothesis-seed=$$seed
 
 histories: $(READY) ## record anew the histories that the replay tests replay (after a deliberate change only)
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT INT TERM && \
