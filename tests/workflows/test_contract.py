@@ -67,7 +67,9 @@ STATE = loop.LoopState(
     ending=END,
 )
 FINDING = result.Finding(check="operation", passed=True, evidence="it is there", version="7")
-RESOLUTION = operation.Resolution(outcome=operation.Resolved.NOT_EXECUTED, because="I asked them", who="ann")
+RESOLUTION = operation.Resolution(
+    outcome=operation.Resolved.NOT_EXECUTED, because="I asked them", who="ann", generation=2
+)
 CRITERION = task.Criterion(check="operation", tool="reserve", arguments={"order": "1001"})
 BUDGET = task.Budget(turns=1, requests=2, wall_seconds=3.5)
 
