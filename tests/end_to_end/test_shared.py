@@ -99,7 +99,7 @@ async def test_r78_who_came_first_for_a_resource_goes_first(desk: Desk) -> None:
     await desk.arm("drop_reply_after_commit")
     await desk.arm("lookup_fails", times=1000)
     desk.will_say(reserve(1, order="0", sku="C3"))
-    handles = [await desk.start(GOAL, "holder")]
+    handles = [await desk.start(GOAL, "holder-of-c3")]
     await until(lambda: _unsettled(desk))
     for number in range(1, 5):
         desk.will_say(reserve(1, order=str(number), sku="C3"))
