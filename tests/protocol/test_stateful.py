@@ -42,6 +42,7 @@ from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.contract.operation import Intent, OperationState, Order, Standing
 from settled.workflows.states import Event
 from tests.protocol.books import OTHER, Clock
+from tests.protocol.model.people import WORDS
 from tests.protocol.model.settlements import WRITTEN_AT_ONCE
 from tests.protocol.stateful import A_WHILE, ALWAYS, LANDS_WITHIN, Phase, Process, Service
 from tests.protocol.stories import KEY, SECONDS, SUBJECT
@@ -353,7 +354,7 @@ class Machine(RuleBasedStateMachine):
             self.store.books.amend(key, lambda now, _: entry if now is not None and now.seq == seq else None)
         )
 
-    @rule(key=keys, word=st.sampled_from([E.RESOLVED_COMPLETED, E.RESOLVED_NOT_EXECUTED]), n=st.integers(1, 2))
+    @rule(key=keys, word=st.sampled_from(WORDS), n=st.integers(1, 2))
     def person(self, key: str, word: Event, n: int) -> None:
         """A person says what became of a generation, rightly or wrongly."""
         amended = self.store.run(

@@ -18,7 +18,8 @@ from settled.workflows.states import Event
 from tests.protocol.model.model import Model
 from tests.protocol.model.world import Attempt, Note, World
 
-WORDS = (Event.RESOLVED_COMPLETED, Event.RESOLVED_NOT_EXECUTED)
+WORDS = (Event.RESOLVED_COMPLETED, Event.RESOLVED_NOT_EXECUTED, Event.UNDONE)
+"""It was done; it was not done; what the ledger says was done has been taken back."""
 
 
 class Peopled(Model):
@@ -38,7 +39,7 @@ class Peopled(Model):
             if ledger:
                 said = tuple(sorted({*world.said, generation}))
                 heard = self.moved(world, ledger, said=said)
-                yield f"a person on {generation}: {word}", heard._replace(wrong=self.too_early(world))
+                yield f"a person on {generation}: {word}", heard._replace(wrong=self.too_early(world, word))
 
     def word(self, ledger: int, word: Event, generation: int) -> int:
         """The ledger after a person's word; 0 if it isn't taken."""
@@ -46,8 +47,10 @@ class Peopled(Model):
         entry = self.rules.resolve(operation, word, {}, generation)
         return self.after(operation, entry) if entry else 0
 
-    def too_early(self, world: World) -> str:
+    def too_early(self, world: World, word: Event) -> str:
         """What is wrong with hearing a person now."""
+        if word is Event.UNDONE and self.kind.dedupes != "never":
+            return ""  # what is done is done no second time, whatever is yet to be sent
         current = self.row(world.ledger).generation
         own = [attempt for attempt in world.attempts if attempt.generation == current]
         if any(a.lives and a.phase == "claimed" and not a.old and not a.late for a in own):
@@ -74,10 +77,12 @@ class Peopled(Model):
             return "a fact that came after a person's word is not recorded"
         if event is not Event.SUCCEEDED:
             return ""
-        if current and self.row(ledger).state is not OperationState.COMPLETED:
+        counted = OperationState.UNDONE if before.undone else OperationState.COMPLETED
+        if current and self.row(ledger).state is not counted:
             return "a success that came after a person's word doesn't count"
-        believed = before.state is OperationState.NOT_EXECUTED and before.evidence is Evidence.PERSON
-        if (not current or believed) and not alarm:
+        believed = current and before.state is OperationState.NOT_EXECUTED and before.evidence is Evidence.PERSON
+        passed = not current and attempt.generation not in before.undone_before
+        if (passed or believed) and not alarm:
             return "a success that contradicts a person raises no alarm"
         return ""
 
