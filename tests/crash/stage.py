@@ -84,20 +84,25 @@ class Stage:
 
         An activity that is retried then has all its time again.
         """
-        await self._allow(handle, timedelta(milliseconds=50))
+        (begun,) = await self._pending(handle)
+        await self._allow(handle, begun, timedelta(milliseconds=50))
 
         async def over() -> bool:
-            pending = (await handle.describe()).raw_description.pending_activities
-            return all(each.attempt > 1 for each in pending if each.activity_type.name == self.detour.activity)
+            return (await self._pending(handle)).get(begun, 2) > 1
 
         await until(over)
         try:
-            await self._allow(handle, timedelta(seconds=60))
+            await self._allow(handle, begun, timedelta(seconds=60))
         except RPCError as error:  # it is not retried, or was already
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
 
-    async def _allow(self, handle: Handle, time: timedelta) -> None:
+    async def _pending(self, handle: Handle) -> dict[str, int]:
+        """The activities that are left to the victim, and which attempt of each it is."""
+        pending = (await handle.describe()).raw_description.pending_activities
+        return {each.activity_id: each.attempt for each in pending if each.activity_type.name == self.detour.activity}
+
+    async def _allow(self, handle: Handle, activity: str, time: timedelta) -> None:
         timeout, pause = Duration(), Duration()
         timeout.FromTimedelta(time)
         pause.FromTimedelta(timedelta(milliseconds=200))
@@ -106,7 +111,7 @@ class Stage:
             UpdateActivityOptionsRequest(
                 namespace=self.desk.client.namespace,
                 execution=WorkflowExecution(workflow_id=handle.id),
-                type=self.detour.activity,
+                id=activity,
                 activity_options=options,
                 update_mask=FieldMask(paths=["start_to_close_timeout", "retry_policy.initial_interval"]),
             )

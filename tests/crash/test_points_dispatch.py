@@ -19,7 +19,7 @@ from settled.workflows.contract.operation import Evidence, OperationState
 from tests.crash.conftest import OnStage
 from tests.crash.notes import make_room_for_notes, note, noted
 from tests.crash.operator import Handle, scheduled
-from tests.crash.outcomes import GOAL, TASK, assert_reserved_once, disarm
+from tests.crash.outcomes import GOAL, TASK, assert_reserved_once, disarm, until_it_is
 from tests.crash.processes import SECONDS
 from tests.crash.stage import Stage
 from tests.crash.traps import Act, Point
@@ -137,6 +137,25 @@ async def test_a_second_send_that_is_interrupted_has_one_effect(on_stage: OnStag
     async with on_stage(DISPATCH, permit=2) as stage:
         await stage.desk.arm("drop_before_commit")
         await plays(stage, step, act)
+
+
+async def test_a_dispatch_that_is_woken_while_the_next_permit_is_open_does_not_spend_it(
+    on_stage: OnStage,
+) -> None:
+    """Rule 3: a permit is a number. It then serves the dispatch that the next one was issued to."""
+    async with on_stage(DISPATCH) as stage:
+        stage.desk.will_say(reserve(), "Reserved.")
+        handle, victim = await falls(stage, FIRST_SEND[1], Act.STOP, TASK)
+        await stage.give_up(handle)
+        await until_it_is(stage.desk, RESENDABLE)
+        assert await stage.wakes(victim) == "dispatch answers send"
+        result = await result_of(handle)
+        assert [line for line in victim.said().splitlines() if line.startswith("claim")] == [
+            "claim of permit 1 refused",
+            "claim of permit 2 granted",
+        ]
+        await assert_reserved_once(stage.desk, result, *MISSED, *SENT)
+        await stage.assert_nothing_is_left()
 
 
 @pytest.mark.xfail(reason="the wait before a send is doubled with each question, so that it grows twice", strict=True)
