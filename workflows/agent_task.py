@@ -174,10 +174,9 @@ class AgentTask:
         if outcome.standing is Standing.SEND and outcome.after <= 0:
             return True
         self.show(Status.WAITING)
-        most = min(outcome.after, self.current.opened.conduct.recheck_seconds)
-        after = min(loop.recheck_after(most, asked, blocked=outcome.blocked_by is not None).total_seconds(), left)
+        pause = loop.pause(outcome, self.current.opened.conduct, asked)
         with suppress(asyncio.TimeoutError):
-            await workflow.wait_condition(lambda: self.wakes > seen or self.must_stop(), timeout=after)
+            await workflow.wait_condition(lambda: self.wakes > seen or self.must_stop(), timeout=min(pause, left))
         return not self.must_stop()
 
     async def settle_leftovers(self, state: LoopState) -> None:

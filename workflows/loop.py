@@ -8,8 +8,8 @@ from datetime import timedelta
 from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.loop import Counters, LoopState, Pending
-from settled.workflows.contract.operation import LedgerView, OperationState
-from settled.workflows.contract.task import Limits, OnNeedsHuman, Opened
+from settled.workflows.contract.operation import LedgerView, OperationState, Outcome, Standing
+from settled.workflows.contract.task import Conduct, Limits, OnNeedsHuman, Opened
 from settled.workflows.contract.turn import Ask, End, Resend, RunBatches, Turn
 
 MOST_RECHECK_SECONDS = 3600.0
@@ -160,6 +160,21 @@ def cut_at(state: LoopState) -> int:
 def seconds_left(state: LoopState, now: float) -> float:
     """Seconds until the task's deadline; zero or less once it has passed."""
     return state.opened_at + _limits(state).wall_seconds - now
+
+
+def pause(outcome: Outcome, conduct: Conduct, asked: int) -> float:
+    """Seconds until a write asks, or sends, again.
+
+    Args:
+        outcome: what it was told.
+        conduct: the task's settings.
+        asked: how many times it was told already.
+    """
+    blocked = outcome.blocked_by is not None
+    if outcome.standing is Standing.SEND and outcome.ledger is not None and not blocked:
+        return outcome.after  # the ledger has said when; a permit that is kept for too long is void
+    most = min(outcome.after, conduct.recheck_seconds)
+    return recheck_after(most, asked, blocked=blocked).total_seconds()
 
 
 def recheck_after(seconds: float, asked: int, *, blocked: bool = False) -> timedelta:

@@ -158,7 +158,6 @@ async def test_a_dispatch_that_is_woken_while_the_next_permit_is_open_does_not_s
         await stage.assert_nothing_is_left()
 
 
-@pytest.mark.xfail(reason="the wait before a send is doubled with each question, so that it grows twice", strict=True)
 async def test_before_the_third_send_a_task_waits_two_seconds(on_stage: OnStage) -> None:
     """`pause_before` says so. A permit that is spent too late is void: nobody seemed to want it."""
     async with on_stage(DISPATCH, permit=2) as stage:
