@@ -82,7 +82,10 @@ class WorkerProcess:
             assert self.process.returncode is None, f"it has ended:\n{self.said()}"
             return is_stopped(self.process.pid)
 
-        await until(stopped)
+        try:
+            await until(stopped)
+        except TimeoutError:
+            raise AssertionError(f"it is not stopped:\n{self.said()}") from None
 
     async def freeze(self) -> None:
         """Stop it, whatever it is doing."""
