@@ -267,16 +267,16 @@ class Machine(RuleBasedStateMachine):
             key = next((key for key, one in self.operations.items() if one and not one.state.settled), None)
             if key is None or (operation := self.operations[key]) is None:
                 return
-            self.waiting[key] |= {task} - {""}
+            self.waiting[key] = {task} - {""}  # nobody: every task is gone by then
             patience = settling.wait_after(operation, self.service.promise, PATIENCE, self.now)
             self.wait(min(patience, 200.0))
             self.settle(key, mood, at_once=True)
 
     def next_of(self, one: Process) -> Iterator[Callable[[], None]]:
-        """What it may do next."""
+        """What it may do next; what goes further comes more often than what ends it."""
         there = one.key == KEY or self.service.count(KEY, 1) > self.service.count(OTHER, 1)
         if one.phase is Phase.CLAIMED and one.lives and self.now < one.deadline:
-            yield partial(setattr, one, "phase", Phase.SENT)
+            yield from [partial(setattr, one, "phase", Phase.SENT)] * 3
         if self.service.may_land(one, self.now) and there:
             yield partial(self.service.land, one, self.now)
         if self.service.may_decline(one, self.now):
@@ -285,7 +285,7 @@ class Machine(RuleBasedStateMachine):
             event = {Phase.CLAIMED: E.NOT_SENT, Phase.DONE: E.SUCCEEDED}.get(one.phase, E.DECLINED)
             yield partial(self.report, one, event)
         if one.lives and one.phase is not Phase.CLAIMED:
-            yield partial(self.report, one, E.UNCLEAR)
+            yield from [partial(self.report, one, E.UNCLEAR)] * 2
 
     def report(self, one: Process, event: Event) -> None:
         """The process tells the ledger how its attempt ended."""
