@@ -102,7 +102,7 @@ def heard_while_out(operation: Operation, event: Event, body: dict[str, Any], ge
 
 def heard_of_any_generation(operation: Operation, event: Event, body: dict[str, Any], _generation: int) -> Entry | None:
     """A person's word counts for the generation that happens to be open."""
-    if operation.state is OperationState.NEEDS_HUMAN:
+    if operation.state is protocol.state_for(event):
         return Entry(event=event, generation=operation.generation, permit=operation.permit, body=body)
     return None
 
