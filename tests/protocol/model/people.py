@@ -92,19 +92,15 @@ class Peopled(Model):
 
 def heard_while_out(operation: Operation, event: Event, body: dict[str, Any], generation: int) -> Entry | None:
     """A person's word counts while an attempt is out, too."""
-    if operation.generation == generation and operation.state in (
-        OperationState.DISPATCHED,
-        OperationState.NEEDS_HUMAN,
-    ):
+    out = operation.state is OperationState.DISPATCHED and operation.generation == generation
+    if out and event is not Event.UNDONE:
         return Entry(event=event, generation=generation, permit=operation.permit, body=body)
-    return None
+    return protocol.resolve(operation, event, body, generation)
 
 
 def heard_of_any_generation(operation: Operation, event: Event, body: dict[str, Any], _generation: int) -> Entry | None:
     """A person's word counts for the generation that happens to be open."""
-    if operation.state is protocol.state_for(event):
-        return Entry(event=event, generation=operation.generation, permit=operation.permit, body=body)
-    return None
+    return protocol.resolve(operation, event, body)
 
 
 def believes_people(operation: Operation | None, ended: protocol.Report, now: float) -> Entry | None:
