@@ -16,7 +16,7 @@ demo: $(READY) ## run a task whose write loses its reply, on a real server; KEEP
 	@$(BIN)/settled local --demo $(if $(filter 1,$(KEEP)),--keep)
 
 test: $(READY) ## run the tests, on SQLite and on a PostgreSQL of their own
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal
 
 chaos: $(READY) ## a storm over everything; SEED=, OPERATIONS=2000, STORE=sqlite|postgres, DEDUPE=0; NAIVE=1: plain Temporal
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
