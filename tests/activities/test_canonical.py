@@ -184,7 +184,7 @@ def test_a_decimal_with_a_monstrous_exponent_stays_a_short_text() -> None:
         datetime.min.replace(tzinfo=timezone(timedelta(hours=1))),
         Ratio(value=math.inf),
     ],
-    ids=ascii,
+    ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"deep": [[value]]}], ids=["bare", "deep"])
 def test_b32_what_has_no_faithful_json_form_is_refused(value: Any, wrap: Any) -> None:

@@ -215,7 +215,7 @@ def test_a_transaction_promises_nothing_of_a_service_and_can_never_land_late() -
         ({"shown_to": "tenant"}, "shown_to must be ShownTo.PRINCIPAL or ShownTo.TENANT"),
         ({"shown_to": None}, "shown_to must be ShownTo.PRINCIPAL or ShownTo.TENANT"),
     ],
-    ids=str,
+    ids=["a tool", "a tuple", "a text", "nothing"],
 )
 def test_a_word_of_another_type_is_a_fault(words: dict[str, Any], fault: str) -> None:
     assert faults_of(made(release, **words)) == [fault]

@@ -381,7 +381,7 @@ def test_an_object_with_an_async_call_is_a_function_like_any_other() -> None:
     assert faults_of(paying(lookup=Payer())) == []
 
 
-@pytest.mark.parametrize("odd", [len, dict, partial(pay), lambda: None, 7], ids=repr)
+@pytest.mark.parametrize("odd", [len, dict, partial(pay), lambda: None, 7], ids=lambda odd: type(odd).__name__)
 def test_a_decorator_makes_no_fuss_and_the_registry_says_what_is_wrong(odd: Any) -> None:
     lines = refusal(family(reading(odd)))
     assert lines

@@ -84,7 +84,7 @@ async def url(url: str) -> str:
         (("--alarms", "--tool", "ship"), set()),
         (("--limit", "1"), {SHIPPED}),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(sorted(value)),
 )
 async def test_the_list_is_narrowed_by_what_is_asked_for(url: str, words: tuple[str, ...], keys: set[str]) -> None:
     said = await settled(url, "operations", *words, "--json")
