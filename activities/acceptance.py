@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from settled.activities.admission import Grants, validate
+from settled.activities.admission import Grants, may_see, validate
 from settled.activities.artifacts import clean
 from settled.activities.attempt import Person, Terms, as_answer, call_tool
 from settled.activities.database import unavailable
-from settled.activities.intents import Meanings
+from settled.activities.intents import Earlier, Meanings
 from settled.activities.journal import Operation
 from settled.activities.keys import fingerprint, remote_key, undoes_key_of
 from settled.activities.registry import Registry
@@ -92,9 +92,11 @@ class Acceptance:
         tool = self.registry.write(criterion.tool or "")
         arguments = validate(tool, criterion.arguments)
         meanings = Meanings(registry=self.registry, read=self.stores.ledger.read, realm=grants.realm)
-        operation = (await meanings.of(tool, arguments, {})).operation
+        operation = (await meanings.of(tool, arguments, Earlier())).operation
         if operation is None:
             return _failed(criterion, f"{tool.name}: the ledger has no such operation")
+        if not may_see(tool, operation, grants.principal):
+            return _failed(criterion, f"{tool.name}: it is an operation of another principal, and not shown")
         if operation.state is not OperationState.COMPLETED:
             return _failed(criterion, f"{tool.name}: the ledger says {operation.state}, not completed")
         if operation.subject.fingerprint != fingerprint(arguments):

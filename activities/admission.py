@@ -106,7 +106,7 @@ def intent_of(admitted: Admitted, tool: WriteTool, grants: Grants, meant: Meant)
     """The business action that the call means."""
     return Intent(
         key=meant.key,
-        generation=protocol.next_generation(meant.operation),
+        generation=meant.generation,
         fingerprint=fingerprint(admitted.arguments),
         resources=resources_of(tool, admitted.arguments, grants.realm.tenant),
         undoes=meant.undoes,

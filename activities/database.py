@@ -34,6 +34,7 @@ STORE_CLOCKS = {
     "postgresql": "SELECT extract(epoch FROM clock_timestamp())::double precision",
 }
 RETRY_PAUSE_SECONDS = 0.5
+MOST_PORT = 65_535
 MAX_TRIES, COLLISION_PAUSE_SECONDS = 20, 0.005
 ALL = 0x5E771EE
 """Names the lock that who changes something for all takes alone, and everybody else together, on PostgreSQL."""
@@ -169,6 +170,8 @@ def _locks(about: Iterable[str] | None) -> list[Any]:
 def _engine(url: str, terms: Terms) -> AsyncEngine:
     driver = ""
     try:
+        if (make_url(url).port or 0) > MOST_PORT:
+            raise ConfigurationError(f"SETTLED_DATABASE_URL: a port is at most {MOST_PORT}")
         driver = make_url(url).drivername
         engine = create_async_engine(url, hide_parameters=True, **DRIVERS[driver](terms)) if driver in DRIVERS else None
     except (ArgumentError, ValueError):

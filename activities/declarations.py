@@ -16,7 +16,8 @@ from settled.activities.toolkit import Scope, ShownTo, Supersedes, Tool, Unsaid,
 
 NAME = re.compile(r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$")
 LONGEST_TIMEOUT = timedelta(days=1)
-LONGEST_TRANSACTION = timedelta(seconds=10)
+LONGEST_TRANSACTION = timedelta(seconds=4)
+"""A transaction that does nothing for five seconds is ended by PostgreSQL, as that of a frozen process."""
 
 UNSAID_MENDS = {
     "key": "name the arguments that make it the same business action, e.g. key=('order', 'sku')",
@@ -65,6 +66,8 @@ def _faults_of_undo(tool: WriteTool, tools: Mapping[str, Tool]) -> list[str]:
     target = tools.get(str(tool.undoes))
     if not isinstance(target, WriteTool) or target is tool:
         return [f"undoes: there is no other tool {tool.undoes!r} that writes; name the one whose action is taken back"]
+    if target.undoes is not None:
+        return [f"undoes: {tool.undoes} takes something back itself; what it took back is simply done again"]
     if tool.scope is not target.scope:
         return [f"undoes: {tool.undoes} has another scope; give both the same"]
     if tool.arguments is None or target.arguments is None or not isinstance(target.key, tuple):

@@ -6,8 +6,8 @@ says by then; and a claim finds out whether it may still be done.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
@@ -16,7 +16,7 @@ from settled.activities.journal import Operation
 from settled.activities.keys import Realm, key_forms, operation_key
 from settled.activities.registry import Registry
 from settled.activities.toolkit import WriteTool
-from settled.workflows.contract.operation import Target
+from settled.workflows.contract.operation import Intent, Target
 
 Read = Callable[[str], Awaitable[Operation | None]]
 """Reads an operation's current generation from the ledger."""
@@ -29,8 +29,31 @@ class Meant:
     key: str
     operation: Operation | None
     """As the ledger has it; None if its journal is empty."""
+    generation: int
+    """Which intent under that key."""
     undoes: Target | None = None
     """What it takes back."""
+
+
+@dataclass
+class Earlier:
+    """What the earlier calls of the same response mean: they run first."""
+
+    meant: dict[str, int] = field(default_factory=dict)
+    """The generation that each key was last meant with."""
+    undone: dict[str, int] = field(default_factory=dict)
+    """The generation of each key that will have been taken back."""
+
+    def add(self, intent: Intent) -> None:
+        """Note one more call."""
+        self.meant[intent.key] = intent.generation
+        if intent.undoes is not None:
+            self.undone[intent.undoes.key] = intent.undoes.generation
+
+    def generation(self, key: str, operation: Operation | None) -> int:
+        """The generation that a call on this key means after them."""
+        standing = max(protocol.next_generation(operation), self.meant.get(key, 0))
+        return max(standing, self.undone.get(key, 0) + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,32 +64,35 @@ class Meanings:
     read: Read
     realm: Realm
 
-    async def of(self, tool: WriteTool, arguments: BaseModel, before: Mapping[str, int]) -> Meant:
+    async def of(self, tool: WriteTool, arguments: BaseModel, earlier: Earlier) -> Meant:
         """The operation that the call means.
 
         Args:
             tool: whose call it is.
             arguments: the validated arguments.
-            before: the generations that earlier calls of the same response mean, by key: they run first.
+            earlier: what the earlier calls of the same response mean.
         """
-        undoes = await self.target(tool, arguments, before)
+        undoes = await self.target(tool, arguments, earlier)
         keys = self.keys(tool, arguments, undoes)
         first: Meant | None = None
         for key in keys:
-            meant = Meant(key=key, operation=await self.read(key), undoes=undoes)
+            operation = await self.read(key)
+            generation = earlier.generation(key, operation)
+            meant = Meant(key=key, operation=operation, generation=generation, undoes=undoes)
             if meant.operation is not None and not meant.operation.state.closed:
                 return meant  # it stands, perhaps under a key of an earlier form
             first = first or meant
         assert first is not None, "a tool has at least one form of keys"
         return first
 
-    async def target(self, tool: WriteTool, arguments: BaseModel, before: Mapping[str, int]) -> Target | None:
+    async def target(self, tool: WriteTool, arguments: BaseModel, earlier: Earlier) -> Target | None:
         """What a call takes back: the generation that stands or is out, or the next one to come."""
         if tool.undoes is None:
             return None
-        meant = await self.of(self.registry.write(tool.undoes), arguments, before)
-        if meant.key in before:
-            return Target(key=meant.key, generation=before[meant.key])
+        meant = await self.of(self.registry.write(tool.undoes), arguments, earlier)
+        if meant.key in earlier.meant or meant.key in earlier.undone:
+            last = max(earlier.meant.get(meant.key, 0), earlier.undone.get(meant.key, 0))
+            return Target(key=meant.key, generation=last)
         operation = meant.operation
         if operation is not None and operation.undone:
             return Target(key=meant.key, generation=operation.generation)

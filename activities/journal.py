@@ -180,7 +180,8 @@ def _effect(operation: Operation, row: Row) -> dict[str, Any]:
     changes["permit"] = max(operation.permit, row.permit)
     changes["lookups"] = operation.lookups + 1 if not changed and row.event in STILL_UNKNOWN else 0
     if changed:
-        changes |= {"changed_at": row.at, "evidence": EVIDENCE.get(row.event, operation.evidence)}
+        by_person = Evidence.PERSON if "who" in row.body else None
+        changes |= {"changed_at": row.at, "evidence": by_person or EVIDENCE.get(row.event, operation.evidence)}
     if changed and (state.settled or state is OperationState.NEEDS_HUMAN) and row.event is not Event.UNDONE:
         changes["result"] = row.body  # of what was undone, the result that it had stays
     if row.event in ANSWERED_NO and "failure" in row.body:

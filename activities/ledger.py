@@ -21,9 +21,9 @@ from settled.activities.epochs import open_epoch
 from settled.activities.journal import Entry, Operation, Row, advance, fold
 from settled.activities.ledger_holds import (
     Busy,
-    first_in_line,
     forget_task,
     holders,
+    in_line,
     leave_line,
     stand_in_line,
     turn,
@@ -244,10 +244,10 @@ class Ledger(LedgerLists):
             rows = await connection.execute(query)
             return [Waiter(task=row.task, waits_for=WaitsFor(row.waits_for), woken_seq=row.woken_seq) for row in rows]
 
-    async def first_in_line(self, operation: Operation) -> list[str]:
-        """The tasks that came first for the operation's resources."""
+    async def in_line(self, operation: Operation) -> list[list[str]]:
+        """The tasks that wait for each of the operation's resources, in their order."""
         async with self.database.read() as connection:
-            return await first_in_line(connection, operation)
+            return await in_line(connection, operation)
 
     async def forget_task(self, task: str) -> None:
         """Take a task that is gone out of every queue."""

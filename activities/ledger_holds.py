@@ -20,8 +20,8 @@ GRACE_SECONDS = 5.0
 """How long a freed resource is left to each of those who came before."""
 STALE_SECONDS = 900.0
 """Who has not asked for so long has no place in the queue any more; a waiting task asks more often than that."""
-MOST_WOKEN = 3
-"""How many of a resource's queue are told that it is free: the first one may be dead."""
+MOST_IN_LINE = 1_000
+"""How many of a resource's queue are looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +88,14 @@ async def forget_task(connection: AsyncConnection, task: str) -> None:
     await connection.execute(delete(schema.queue).where(schema.queue.c.task == task))
 
 
-async def first_in_line(connection: AsyncConnection, operation: Operation) -> list[str]:
-    """The tasks that came first for each of the operation's resources."""
+async def in_line(connection: AsyncConnection, operation: Operation) -> list[list[str]]:
+    """The tasks that wait for each of the operation's resources, those who came first before the others."""
     queue = schema.queue.c
-    tasks: list[str] = []
+    lines = []
     for resource in operation.subject.resources:
         query = select(queue.task).where(queue.resource == resource).order_by(queue.since, queue.operation)
-        tasks += (await connection.execute(query.limit(MOST_WOKEN))).scalars()
-    return list(dict.fromkeys(tasks))
+        lines.append(list((await connection.execute(query.limit(MOST_IN_LINE))).scalars()))
+    return lines
 
 
 async def write_holds(connection: AsyncConnection, operation: Operation, now: float, *, free: bool) -> None:

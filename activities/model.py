@@ -24,7 +24,7 @@ from settled.activities.calls import proposed_calls, view
 from settled.activities.composing import answer_calls, unknown_to
 from settled.activities.database import Database, patiently
 from settled.activities.heartbeats import heartbeats
-from settled.activities.intents import Meanings
+from settled.activities.intents import Earlier, Meanings
 from settled.activities.model_errors import classify
 from settled.activities.model_provider import Provider, Received
 from settled.activities.presenting import failure_text
@@ -180,7 +180,7 @@ class ModelActivities:
             principal=record.principal,
             realm=record.realm(activity.info().namespace),
         )
-        generations: dict[str, int] = {}
+        earlier = Earlier()
         proposals: list[Proposal] = []
         admitted: dict[int, admission.Admitted] = {}
         proposal: Proposal | admission.Refusal
@@ -188,21 +188,21 @@ class ModelActivities:
             checked = admission.admit(call, grants)
             if isinstance(checked, admission.Admitted):
                 admitted[call.slot] = checked
-                proposal = await self._propose(checked, grants, generations)
+                proposal = await self._propose(checked, grants, earlier)
             else:
                 proposal = checked
             proposals.append(await self._answered(proposal) if isinstance(proposal, admission.Refusal) else proposal)
         return RunBatches(calls=tuple(proposals), batches=admission.batches(proposals, admitted))
 
     async def _propose(
-        self, checked: admission.Admitted, grants: admission.Grants, generations: dict[str, int]
+        self, checked: admission.Admitted, grants: admission.Grants, earlier: Earlier
     ) -> Proposal | admission.Refusal:
         if not isinstance(checked.tool, WriteTool):
             return admission.propose(checked, grants, None)
         meanings = Meanings(registry=self.registry, read=self.stores.ledger.read, realm=grants.realm)
-        proposal = admission.propose(checked, grants, await meanings.of(checked.tool, checked.arguments, generations))
+        proposal = admission.propose(checked, grants, await meanings.of(checked.tool, checked.arguments, earlier))
         if isinstance(proposal, Proposal) and proposal.intent is not None:
-            generations[proposal.intent.key] = proposal.intent.generation
+            earlier.add(proposal.intent)
         return proposal
 
     async def _answered(self, refusal: admission.Refusal) -> Proposal:

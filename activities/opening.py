@@ -18,7 +18,7 @@ from settled.activities.canonical import canonical, digest_of
 from settled.activities.registry import Registry, tool_schema
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role, make_node
-from settled.workflows.contract.names import OPEN_TASK
+from settled.workflows.contract.names import OPEN_TASK, settlement_id
 from settled.workflows.contract.task import Budget, Conduct, Limits, Opened, TaskRequest
 
 MOST_TITLE = 80
@@ -60,6 +60,8 @@ class OpeningActivities:
             faults.append(
                 f"task id: longer than {MOST_TASK_ID} characters, which the ledger can't keep; give a shorter one"
             )
+        if str(activity.info().workflow_id).startswith(settlement_id("")):
+            faults.append(f"task id: {settlement_id('')}… are the ids of settlements; give it another one")
         faults += faults_of_criteria(acceptance, self.registry)
         faults += _faults_of_budget(request.budget, profile)
         if faults:

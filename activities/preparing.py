@@ -17,11 +17,13 @@ from settled.activities.protocol import Claim
 from settled.activities.recall import recall
 from settled.activities.registry import Registry
 from settled.activities.stores import Stores, TaskRecord
-from settled.activities.toolkit import WriteTool
+from settled.activities.toolkit import ShownTo, WriteTool
 from settled.workflows.contract.operation import Intent, Order
-from settled.workflows.errors import InvalidCall, TaskLost
+from settled.workflows.errors import InvalidCall, TaskLost, TranscriptError
 
 MOST_SHOWN = 500
+KEY_RESOURCE = "key/"
+"""How a resource begins that stands for an action under one of its keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +43,15 @@ async def prepare(stores: Stores, registry: Registry, order: Order, task: str) -
 
     Raises:
         InvalidCall: the call can't be run by this worker as it was admitted.
-        TaskLost: the ledger doesn't know the task.
+        TaskLost: the ledger doesn't know the task, or has lost its conversation.
     """
     record = await stores.tasks.get(task)
     if record is None:
         raise TaskLost(f"the ledger doesn't know task {task}; was it restored from an older copy?")
-    tool, arguments = await recall(stores.transcripts, registry, order.head, order.slot, order.tool)
+    try:
+        tool, arguments = await recall(stores.transcripts, registry, order.head, order.slot, order.tool)
+    except TranscriptError as error:
+        raise TaskLost(f"the ledger has lost the conversation of task {task}: {error}") from error
     if not isinstance(tool, WriteTool):
         raise InvalidCall(f"{order.tool} is no write on this worker")
     try:
@@ -64,9 +69,12 @@ async def prepare(stores: Stores, registry: Registry, order: Order, task: str) -
         raise InvalidCall(f"the order's key is not that of the action that {order.tool} would carry out")
     subject = subject_of(order.intent, tool.name, record, await stores.artifacts.put(shown, JSON), shown)
     touched = {*subject.resources, *resources_of(tool, arguments, record.tenant)}
+    if order.intent.undoes is not None:
+        # Two ways of taking back the same thing must not both be under way.
+        touched.add(f"undo/{order.intent.undoes.key}")
     if len(keys) > 1:
         # Two claims of one action under two of its keys must meet somewhere.
-        touched |= {f"key/{key}" for key in keys}
+        touched |= {f"{KEY_RESOURCE}{key}" for key in keys}
     subject = replace(subject, resources=tuple(sorted(touched)))
     claim = Claim(
         subject=subject,
@@ -78,6 +86,7 @@ async def prepare(stores: Stores, registry: Registry, order: Order, task: str) -
         declaration=key_forms(tool)[0].declaration,
         namesakes=tuple(key for key in keys if key != order.intent.key),
         own_store=tool.transactional,
+        shared=tool.undoes is not None and registry.write(tool.undoes).shown_to is ShownTo.TENANT,
     )
     person = Person(tenant=record.tenant, principal=record.principal)
     return Prepared(order=order, task=task, tool=tool, arguments=arguments, person=person, claim=claim)

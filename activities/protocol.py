@@ -34,6 +34,8 @@ class Claim:
     """How the tool makes its keys, by the worker that asks."""
     namesakes: tuple[str, ...] = ()
     """The keys under which the same action may stand, besides this one: its tool made its keys in another way once."""
+    shared: bool = False
+    """Whether what the action takes back may be another principal's."""
     own_store: bool = False
     """Whether the effect is in the ledger's own database, and so was lost, or kept, together with its rows."""
 
@@ -175,6 +177,8 @@ def obstacle(operation: Operation | None, ask: Claim, around: Around) -> Blocked
     subject, target = ask.subject, around.target
     if not subject.undoes_key:
         return None
+    if target is not None and target.subject.principal != subject.principal and not ask.shared:
+        return Refused("What this action would take back was done in another principal's name.")
     if target is None or target.generation != subject.undoes_generation or target.state.closed:
         return Refused("There is nothing to undo: what this action takes back is not done, or is undone already.")
     return None if target.state is OperationState.COMPLETED else Blocked(target.key)
@@ -274,6 +278,12 @@ def resolve(operation: Operation, event: Event, body: dict[str, Any], generation
     if operation.state is not state_for(event) or generation not in (None, operation.generation):
         return None
     return Entry(event=event, generation=operation.generation, permit=operation.permit, body=body)
+
+
+def refuse(operation: Operation, body: dict[str, Any]) -> Entry:
+    """A person's word that isn't taken is noted, and never counts."""
+    body = {name: value for name, value in body.items() if name != "result"}
+    return Entry(event=Event.WORD_REFUSED, generation=operation.generation, permit=operation.permit, body=body)
 
 
 def state_for(event: Event) -> OperationState:

@@ -10,7 +10,7 @@ from temporalio import activity
 from settled.activities import protocol
 from settled.activities.answers import Answer
 from settled.activities.artifacts import JSON
-from settled.activities.journal import Entry, Operation
+from settled.activities.journal import Entry, Operation, Row
 from settled.activities.presenting import answered
 from settled.activities.stores import Stores
 from settled.activities.waking import wake_waiters
@@ -38,25 +38,29 @@ class ResolvingActivities:
 
     @activity.defn(name=RESOLVE)
     async def resolve(self, asked: Resolve) -> ResolveAnswer:
-        """Take a person's word, once, where it is asked for; and tell the tasks that wait."""
-        ledger = self.stores.ledger
-        heard = {row.body.get("update") for row in await ledger.journal(asked.key)}
-        if asked.update in heard:
-            # A settlement that is reset hears its old updates again; by now they may mean another generation.
-            standing = await ledger.read(asked.key)
-            return ResolveAnswer(view=standing.view() if standing else None)
-        body = {**await self._body(asked.resolution), "update": asked.update}
+        """Take a person's word, once, where it is asked for; and tell the tasks that wait.
+
+        A word that isn't taken is noted, too: a settlement that is reset hears its old updates again, and by then they
+        may be asked for.
+        """
+        ledger, said = self.stores.ledger, asked.resolution
+        for row in await ledger.journal(asked.key):
+            if row.body.get("update") == asked.update:
+                return _heard_before(row, await ledger.read(asked.key))
+        body = {**await self._body(said), "update": asked.update}
 
         def decide(operation: Operation | None, _now: float) -> Entry | None:
-            said = asked.resolution
-            return protocol.resolve(operation, EVENTS[said.outcome], body, said.generation) if operation else None
+            if operation is None:
+                return None
+            taken = protocol.resolve(operation, EVENTS[said.outcome], body, said.generation)
+            return taken or protocol.refuse(operation, {**body, "note": why_not(operation, said)})
 
         amended = await ledger.amend(asked.key, decide)
-        if amended.operation is None:
+        if amended.operation is None or amended.entry is None:
             return ResolveAnswer(refused="the ledger has no such operation")
         view = amended.operation.view()
-        if amended.entry is None:
-            return ResolveAnswer(view=view, refused=why_not(amended.operation, asked.resolution))
+        if amended.entry.event is Event.WORD_REFUSED:
+            return ResolveAnswer(view=view, refused=amended.entry.body["note"])
         await wake_waiters(activity.client(), ledger, amended.operation)
         return ResolveAnswer(view=view)
 
@@ -67,6 +71,18 @@ class ResolvingActivities:
         answer = answered(Answer(data=None, source=f"{resolution.who}, a person"))
         text = json.dumps({**answer, "note": resolution.because}, ensure_ascii=False, sort_keys=True)
         return said | {"result": await self.stores.artifacts.put(text, JSON)}
+
+
+def _heard_before(row: Row, operation: Operation | None) -> ResolveAnswer:
+    """The answer to a word that was heard already: what it came to then, if that is what it would mean now."""
+    view = operation.view() if operation else None
+    if row.event is Event.WORD_REFUSED:
+        return ResolveAnswer(view=view, refused=row.body["note"])
+    if operation is not None and row.generation != operation.generation:
+        return ResolveAnswer(
+            view=view, refused=f"this update was heard for generation {row.generation}; say it anew, under another id"
+        )
+    return ResolveAnswer(view=view)
 
 
 def why_not(operation: Operation, word: Resolution) -> str:

@@ -15,8 +15,9 @@ from temporalio import activity
 
 from settled.activities.artifacts import JSON
 from settled.activities.attempt import Person, Terms, as_answer, call_tool
-from settled.activities.journal import Entry, Operation
+from settled.activities.journal import UNSEEN, Entry, Operation
 from settled.activities.keys import remote_key, undoes_key_of
+from settled.activities.preparing import KEY_RESOURCE
 from settled.activities.presenting import answered
 from settled.activities.registry import Registry
 from settled.activities.settling import Lookup, Move, Patience, Promise, judge, next_move, wait_after
@@ -30,6 +31,8 @@ from settled.workflows.contract.operation import OperationState, Question, Settl
 from settled.workflows.states import Event
 
 LOOKUP_SECONDS = 20.0
+LOST_GENERATIONS = 3
+"""How many generations a lost part of the past may have opened, as far as it is looked for."""
 RESTING = {
     Move.DONE: "settled",
     Move.AWAIT_ATTEMPT: "an attempt is out",
@@ -112,6 +115,12 @@ class SettlementActivities:
         else:
             stored = await self.stores.artifacts.get(operation.subject.arguments)
             lookup = await _ask(operation, tool, stored, key, asked_at)
+            for other in _keys_of_a_lost_past(operation) if isinstance(lookup.answer, Absent) else ():
+                elsewhere = await _ask(operation, tool, stored, other, asked_at)
+                if not isinstance(elsewhere.answer, Absent):
+                    # Found under a key that this ledger never gave, or not known: nobody but a person can say.
+                    lookup = elsewhere
+                    break
 
         def judged(found: Lookup) -> Entry:
             return judge(
@@ -153,6 +162,22 @@ async def _ask(operation: Operation, tool: WriteTool, stored: bytes, key: str, a
     if not isinstance(answer, Found | Absent | InFlux | Several):
         return Lookup(answer=None, asked_at=asked_at, note=f"the lookup returned a {type(answer).__name__}")
     return Lookup(answer=answer, asked_at=asked_at)
+
+
+def _keys_of_a_lost_past(operation: Operation) -> list[str]:
+    """Other idempotency keys that the action may have been sent with in a time of which the ledger knows nothing.
+
+    Generations may have been closed and opened then; and an earlier release may have made the key in another way.
+    """
+    if all(attempt.permit != UNSEEN for attempt in operation.attempts):
+        return []
+    last = operation.generation + LOST_GENERATIONS
+    later = [remote_key(operation.key, number) for number in range(operation.generation + 1, last + 1)]
+    others = [name.removeprefix(KEY_RESOURCE) for name in operation.subject.resources if name.startswith(KEY_RESOURCE)]
+    earlier = [
+        remote_key(key, number) for key in others if key != operation.key for number in range(1, LOST_GENERATIONS + 1)
+    ]
+    return later + earlier
 
 
 def _entry(operation: Operation, event: Event, **body: Any) -> Entry:

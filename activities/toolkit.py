@@ -257,7 +257,7 @@ def transaction(
     key: tuple[str, ...] | Unsaid = UNSAID,
     scope: Scope | Unsaid = UNSAID,
     resources: Resources | None = None,
-    timeout: timedelta = timedelta(seconds=5),
+    timeout: timedelta = timedelta(seconds=3),
     undoes: str | None = None,
     supersedes: tuple[Supersedes, ...] = (),
     shown_to: ShownTo = ShownTo.PRINCIPAL,
@@ -270,7 +270,7 @@ def transaction(
 
     Args:
         key, scope, resources, undoes, supersedes, shown_to: as for `write`.
-        timeout: the time budget; at most ten seconds.
+        timeout: the time budget; at most four seconds.
     """
 
     def make(handler: Handler) -> WriteTool:

@@ -15,6 +15,8 @@ from settled.activities.ledger_rows import WaitsFor
 from settled.workflows.contract.names import SETTLEMENT, SETTLEMENT_LOOK, TASK_WAKE, settlement_id
 from settled.workflows.contract.operation import OperationState, Question
 
+MOST_WOKEN = 3
+"""How many of those who wait for a resource are told that it is free: the first one may be slow."""
 WORTH_WAKING = frozenset(
     {
         OperationState.COMPLETED,
@@ -50,9 +52,7 @@ async def wake_waiters(client: Client, ledger: Ledger, operation: Operation) -> 
     if operation.state not in WORTH_WAKING:
         return
     if operation.state.settled:
-        for task in await ledger.first_in_line(operation):
-            if not await _signal(client, task):
-                await ledger.forget_task(task)
+        await _wake_the_line(client, ledger, operation)
     for waiter in await ledger.waiters(operation.key):
         if waiter.woken_seq >= operation.seq or not _concerns(waiter, operation):
             continue
@@ -60,6 +60,19 @@ async def wake_waiters(client: Client, ledger: Ledger, operation: Operation) -> 
             await ledger.join(operation.key, waiter.task, waiter.waits_for, woken_seq=operation.seq)
         else:
             await ledger.join(operation.key, waiter.task, WaitsFor.NOTHING)
+
+
+async def _wake_the_line(client: Client, ledger: Ledger, operation: Operation) -> None:
+    """Tell the first living tasks that wait for its resources. Those in front who are gone would be waited for."""
+    for line in await ledger.in_line(operation):
+        living = 0
+        for task in line:
+            if await _signal(client, task):
+                living += 1
+            else:
+                await ledger.forget_task(task)
+            if living == MOST_WOKEN:
+                break
 
 
 async def somebody_waits(client: Client, ledger: Ledger, key: str, *, besides: str = "") -> bool:

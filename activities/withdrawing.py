@@ -13,7 +13,7 @@ from settled.activities.registry import Registry
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.waking import somebody_waits
 from settled.workflows.contract.operation import Order
-from settled.workflows.errors import InvalidCall
+from settled.workflows.errors import InvalidCall, TaskLost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ async def _ask(stores: Stores, registry: Registry, order: Order, record: TaskRec
     """What the ledger is told: all of it, since a lookup needs the arguments where the ledger has lost something."""
     try:
         return (await prepare(stores, registry, order, record.task)).claim
-    except InvalidCall:
+    except (InvalidCall, TaskLost):
         return protocol.Claim(
             subject=subject_of(order.intent, order.tool, record),
             generation=order.intent.generation,

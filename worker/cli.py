@@ -87,6 +87,10 @@ def _leave(code: int) -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command line; wrong settings are one readable line each, and exit code 2."""
+    for word in sys.argv:
+        if not word.isascii() and word != word.encode(errors="replace").decode():
+            sys.stderr.write(f"settled: {word.encode(errors='replace').decode()!r} is not text in UTF-8\n")
+            _leave(CONFIGURATION_EXIT)
     try:
         app()
     except ConfigurationError as error:

@@ -53,6 +53,12 @@ def _first_line(error: BaseException | None) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
+def generation_in(named: str) -> int | None:
+    """The generation that an idempotency key names at its end; None for any other name of an operation."""
+    end = re.search(r"-(\d+)$", named.strip().removeprefix(settlement_id("")))
+    return int(end[1]) if end else None
+
+
 async def key_of(ledger: Ledger, named: str) -> str:
     """The key of the operation that is meant: by its key, a beginning of that, its settlement or its idempotency key.
 

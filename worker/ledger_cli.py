@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Look at the ledger as a whole, and say that it was restored.")
 
+MOST_BECAUSE = 2_000
 MEANING = (
     "While it is open, the first claim of each action is looked up at its service before anything is sent;",
     "an action whose tool has no lookup needs a person. Workers may run: each claim sees the epoch.",
@@ -37,6 +38,8 @@ def restored(
     """
     if not because.strip():
         stop("say with --because what has happened", WRONG_USE_EXIT)
+    if len(because) > MOST_BECAUSE:
+        stop(f"--because: at most {MOST_BECAUSE:,} characters", WRONG_USE_EXIT)
     name = person(who)
     opened = asyncio.run(_open(name, because.strip()))
     say(f"Epoch {opened.epoch.number} is open: {_past(opened.epoch.since)}")

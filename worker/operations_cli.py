@@ -88,7 +88,7 @@ def resolve(
     (outcome,) = said
     word = _word(outcome, because, person(who))
     whole = asyncio.run(_key_of(key))
-    asyncio.run(_give(whole, word, timeout))
+    asyncio.run(_give(whole, word, key, timeout))
     _show(whole, as_json=False)
 
 
@@ -119,17 +119,20 @@ async def _key_of(named: str) -> str:
         return await key_of(Ledger(database), named)
 
 
-async def _give(key: str, word: Resolution, seconds: float) -> None:
+async def _give(key: str, word: Resolution, named: str, seconds: float) -> None:
+    from settled.activities import protocol
     from settled.activities.ledger import Ledger
-    from settled.activities.protocol import state_for
     from settled.activities.resolving import EVENTS, why_not
     from settled.worker.asking import NotTaken, give_word
-    from settled.worker.ledger_at import existing_database
+    from settled.worker.ledger_at import existing_database, generation_in
     from settled.worker.process import connect
 
     async with existing_database() as database:
         operation = await Ledger(database).read(key)
-    if operation is not None and operation.state is not state_for(EVENTS[word.outcome]):
+    if operation is not None:
+        # The word is about what was looked at, and not about what may be there by the time when it is heard.
+        word = word.model_copy(update={"generation": generation_in(named) or operation.generation})
+    if operation is not None and protocol.resolve(operation, EVENTS[word.outcome], {}, word.generation) is None:
         # The settlement would say the same; it need not be started for that.
         stop(why_not(operation, word))
     client = await connect()

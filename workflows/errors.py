@@ -5,7 +5,7 @@
     │   ├── IllegalTransition      the state table has no such arrow
     │   ├── JournalConflict        somebody else wrote the journal's next row first: read again
     │   ├── OutdatedWorker         a newer release makes this tool's keys in another way: leave it to its workers
-    │   └── TaskLost               the ledger doesn't know the task: it was restored from an older copy
+    │   └── TaskLost               the ledger doesn't know the task, or its conversation: it was restored
     ├── TranscriptError          the transcript would not be valid; nothing was sent
     ├── ConfigurationError       the worker can't start like this: names the setting or the tool, and the mend
     └── ToolError                what is said about a call that was given to a tool
@@ -44,7 +44,7 @@ class OutdatedWorker(ProtocolError):
 
 
 class TaskLost(ProtocolError):
-    """The ledger doesn't know the task, which is open all the same: it was restored from an older copy."""
+    """The ledger doesn't know the task, or its conversation, though the task is open: it was restored."""
 
 
 class TranscriptError(SettledError):

@@ -78,6 +78,8 @@ class Event(OpenEnum):
     """A person said that it was done."""
     RESOLVED_NOT_EXECUTED = "resolved_not_executed"
     """A person said that it was not done."""
+    WORD_REFUSED = "word_refused"
+    """A person said something that wasn't asked for: it changes nothing, now or when it is heard again."""
     UNDONE = "undone"
     """Another operation, now completed, has taken it back."""
     ALARM = "alarm"
@@ -100,6 +102,7 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.EXPIRED: UNKNOWN,
         Event.RESTORED: UNKNOWN,
         Event.LATE_NO: DISPATCHED,
+        Event.WORD_REFUSED: DISPATCHED,
     },
     UNKNOWN: {
         Event.SUCCEEDED: COMPLETED,
@@ -118,6 +121,7 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.NOTHING_OUT: NOT_EXECUTED,
         Event.LOOKUP_FAILED: UNKNOWN,
         Event.HANDED_TO_PERSON: NEEDS_HUMAN,
+        Event.WORD_REFUSED: UNKNOWN,
     },
     RESENDABLE: {
         Event.CLAIMED: DISPATCHED,
@@ -126,6 +130,7 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.UNCLEAR: RESENDABLE,
         Event.RESTORED: UNKNOWN,
         Event.WITHDRAWN: UNKNOWN,
+        Event.WORD_REFUSED: RESENDABLE,
     },
     NEEDS_HUMAN: {
         Event.RESOLVED_COMPLETED: COMPLETED,
@@ -134,6 +139,7 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.LATE_NO: NEEDS_HUMAN,
         Event.UNCLEAR: NEEDS_HUMAN,
         Event.RESTORED: NEEDS_HUMAN,
+        Event.WORD_REFUSED: NEEDS_HUMAN,
     },
     COMPLETED: {
         Event.SUCCEEDED: COMPLETED,
@@ -141,24 +147,28 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.UNCLEAR: COMPLETED,
         Event.ALARM: COMPLETED,
         Event.UNDONE: UNDONE,
+        Event.WORD_REFUSED: COMPLETED,
     },
     REJECTED: {
         Event.SUCCEEDED: COMPLETED,
         Event.LATE_NO: REJECTED,
         Event.UNCLEAR: REJECTED,
         Event.ALARM: REJECTED,
+        Event.WORD_REFUSED: REJECTED,
     },
     NOT_EXECUTED: {
         Event.SUCCEEDED: COMPLETED,
         Event.LATE_NO: NOT_EXECUTED,
         Event.UNCLEAR: NOT_EXECUTED,
         Event.ALARM: NOT_EXECUTED,
+        Event.WORD_REFUSED: NOT_EXECUTED,
     },
     UNDONE: {
         Event.SUCCEEDED: UNDONE,
         Event.LATE_NO: UNDONE,
         Event.UNCLEAR: UNDONE,
         Event.ALARM: UNDONE,
+        Event.WORD_REFUSED: UNDONE,
     },
 }
 

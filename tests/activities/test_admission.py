@@ -24,6 +24,7 @@ from settled.activities.calls import ProposedCall
 from settled.activities.intents import Meant
 from settled.activities.journal import Operation, Subject
 from settled.activities.keys import Realm, fingerprint, key_forms, operation_key
+from settled.activities.protocol import next_generation
 from settled.activities.toolkit import Answer, Arguments, Call, Scope, Tool, WriteTool, read, write
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.operation import Intent, OperationState
@@ -107,7 +108,8 @@ def asked(name: Any, given: Any, slot: int = 0) -> ProposedCall:
 
 def meant(checked: Admitted, tool: WriteTool, granted: Grants = GRANTS) -> Meant:
     """What the call means where the ledger is empty."""
-    return Meant(key=operation_key(key_forms(tool)[0], checked.arguments, granted.realm), operation=None)
+    key = operation_key(key_forms(tool)[0], checked.arguments, granted.realm)
+    return Meant(key=key, operation=None, generation=1)
 
 
 def refusal(name: Any, given: Any, granted: Grants = GRANTS) -> Refusal:
@@ -328,7 +330,8 @@ CLOSED = [state for state in OperationState if state.closed]
 
 
 def proposed(operation: Operation) -> Proposal | Refusal:
-    return propose(admitted("pay", {"order": "1001"}), GRANTS, Meant(key=operation.key, operation=operation))
+    meant = Meant(key=operation.key, operation=operation, generation=next_generation(operation))
+    return propose(admitted("pay", {"order": "1001"}), GRANTS, meant)
 
 
 @pytest.mark.parametrize("state", OPEN)

@@ -187,7 +187,7 @@ def test_a_transaction_is_short_since_all_other_writers_wait_for_it(seconds: flo
     tool = transaction(key=("order",), scope=Scope.TASK, timeout=timedelta(seconds=seconds))(reserve)
     found = faults_of(tool)
     assert len(found) == faults
-    assert all("timeout must be at most 10 seconds in a transaction" in fault for fault in found)
+    assert all("timeout must be at most 4 seconds in a transaction" in fault for fault in found)
 
 
 @pytest.mark.parametrize("unsaid", ["key", "scope"])
@@ -225,3 +225,12 @@ def test_a_word_of_another_type_is_a_fault(words: dict[str, Any], fault: str) ->
 def test_what_was_done_is_shown_to_nobody_else_unless_the_tool_says_so(how: Callable[..., WriteTool]) -> None:
     assert how(reserve).shown_to is ShownTo.PRINCIPAL
     assert how(reserve, shown_to=ShownTo.TENANT).shown_to is ShownTo.TENANT
+
+
+def test_an_undo_of_an_undo_is_refused_at_start() -> None:
+    """What it took back is simply done again, under its own tool."""
+    undoing = replace(RELEASE, name="again", undoes=RELEASE.name)
+    tools = {tool.name: tool for tool in (RESERVE, RELEASE, undoing)}
+    assert faults_among(undoing, tools) == [
+        f"undoes: {RELEASE.name} takes something back itself; what it took back is simply done again"
+    ]

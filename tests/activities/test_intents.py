@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from settled.activities.intents import Meanings, Meant
+from settled.activities.intents import Earlier, Meanings, Meant
 from settled.activities.journal import Operation
 from settled.activities.keys import Realm, key_forms, operation_key, remote_key, undoes_key_of
 from settled.activities.registry import Registry
@@ -60,10 +60,10 @@ class Books(dict[str, Operation]):
         return Meanings(registry=registry, read=self.read, realm=REALM)
 
     async def means(self, tool: WriteTool = RESERVE, **before: int) -> Meant:
-        return await self.meanings.of(tool, ASKED, before)
+        return await self.meanings.of(tool, ASKED, Earlier(meant=before))
 
     async def undone_by_a_release(self, **before: int) -> Target:
-        target = await self.meanings.target(RELEASE, ASKED, before)
+        target = await self.meanings.target(RELEASE, ASKED, Earlier(meant=before))
         assert target is not None
         return target
 
@@ -77,7 +77,7 @@ def stands(state: OperationState, generation: int = 1) -> Operation:
 
 
 async def test_where_nothing_is_the_key_of_today_is_meant() -> None:
-    assert await Books().means() == Meant(key=TODAY, operation=None)
+    assert await Books().means() == Meant(key=TODAY, operation=None, generation=1)
 
 
 def test_a_tool_has_a_key_for_each_form_that_of_today_first() -> None:
@@ -98,12 +98,12 @@ def test_an_earlier_key_is_the_one_that_the_earlier_release_made_under_its_own_n
 async def test_what_stands_under_an_earlier_key_is_meant(key: str, state: OperationState) -> None:
     """What is open goes on under its own key; what is done has its stored result."""
     books = Books({key: stands(state)})
-    assert await books.means() == Meant(key=key, operation=books[key])
+    assert await books.means() == Meant(key=key, operation=books[key], generation=1)
 
 
 @pytest.mark.parametrize("state", [*CLOSED, S.UNDONE])
 async def test_what_is_closed_under_an_earlier_key_is_begun_anew_under_todays(state: OperationState) -> None:
-    assert await Books({EARLIER: stands(state)}).means() == Meant(key=TODAY, operation=None)
+    assert await Books({EARLIER: stands(state)}).means() == Meant(key=TODAY, operation=None, generation=1)
 
 
 @pytest.mark.parametrize("state", CLOSED)
@@ -121,14 +121,14 @@ async def test_what_stands_under_todays_key_comes_first() -> None:
 
 async def test_what_is_closed_everywhere_is_meant_under_todays_key_with_its_generations() -> None:
     books = Books({TODAY: stands(S.REJECTED, 3), EARLIER: stands(S.UNDONE)})
-    assert await books.means() == Meant(key=TODAY, operation=books[TODAY])
+    assert await books.means() == Meant(key=TODAY, operation=books[TODAY], generation=4)
 
 
 # --- What a call takes back ---
 
 
 async def test_a_tool_that_undoes_nothing_takes_nothing_back() -> None:
-    assert await Books().meanings.target(RESERVE, ASKED, {}) is None
+    assert await Books().meanings.target(RESERVE, ASKED, Earlier()) is None
 
 
 @pytest.mark.parametrize("state", STANDING)
@@ -192,9 +192,17 @@ async def test_a_release_that_is_proposed_twice_is_one_operation() -> None:
 async def test_why_it_is_wanted_is_no_part_of_what_is_meant() -> None:
     other = Stock(order="1001", sku="A1", why="the customer has called")
     books = Books({TODAY: stands(S.COMPLETED)})
-    assert await books.meanings.of(RELEASE, other, {}) == await books.means(RELEASE)
+    assert await books.meanings.of(RELEASE, other, Earlier()) == await books.means(RELEASE)
 
 
 def test_the_service_is_told_with_which_key_what_is_undone_was_sent() -> None:
     assert undoes_key_of(subject(undoes_key=TODAY, undoes_generation=2)) == remote_key(TODAY, 2)
     assert undoes_key_of(subject()) == ""
+
+
+async def test_what_an_earlier_call_of_the_response_takes_back_is_done_anew() -> None:
+    """Release, then reserve, in one response: the reservation that is proposed is a new one."""
+    books = Books({TODAY: stands(S.COMPLETED)})
+    earlier = Earlier(undone={TODAY: 1})
+    meant = await books.meanings.of(RESERVE, ASKED, earlier)
+    assert (meant.key, meant.generation) == (TODAY, 2)

@@ -147,3 +147,11 @@ async def test_r103_a_task_is_started_looked_at_and_finished_by_the_temporal_cli
     assert "unverified" in printed
     code, _ = await command(desk, *start, *once, "--input", '"what is A1?"')
     assert code == 1
+
+
+async def test_a_task_id_that_is_a_settlement_s_is_refused(desk: Desk) -> None:
+    """Whoever needs that operation would wait for the task in the place of its settlement."""
+    handle = await desk.start("what is A1?", f"settlement-{'a' * 64}")
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert "are the ids of settlements" in str(failure.value.cause)

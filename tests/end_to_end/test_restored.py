@@ -104,13 +104,13 @@ async def test_rule_14_a_task_that_has_seen_its_operation_does_not_take_a_missin
         assert len(await desk.effects()) == effects
 
 
-def _forget_operations(file: Path) -> None:
+def _forget_operations(file: Path, *more: str) -> None:
     """What a copy has that was made when the task was open, and nothing was claimed."""
     import sqlite3
     from contextlib import closing
 
     with closing(sqlite3.connect(file)) as connection, connection:
-        for table in ("journal", "operations", "interests", "holds"):
+        for table in ("journal", "operations", "interests", "holds", *more):
             connection.execute(f"DELETE FROM {table}")
 
 
@@ -135,4 +135,42 @@ async def test_rule_14_a_task_that_the_ledger_does_not_know_ends_and_says_what_m
         with pytest.raises(WorkflowFailureError) as failed:
             await asyncio.wait_for(handle.result(), 40)
         assert "could not be closed: task unheard was never opened" in str(failed.value.__cause__)
+        assert len(await desk.effects()) == 1
+
+
+async def test_rule_14_what_a_lost_generation_has_done_is_not_done_again(temporal: Client, tmp_path: Path) -> None:
+    """The lost time had closed the first generation and done the second, under a key that this ledger never gave."""
+    await prepare(temporal, tmp_path)
+    async with open_desk(temporal, tmp_path) as desk:
+        desk.will_say(reserve(5), reserve(1), "Done.")
+        await desk.run(GOAL, "lost-generation")
+        assert [effect["key"][-2:] for effect in await desk.effects()] == ["-2"]
+    async with after_a_loss(temporal, tmp_path) as desk:
+        desk.will_say(reserve(1))
+        handle = await desk.start(GOAL, "after-lost-generation")
+        await until(lambda: _needs_a_person(desk))
+        rows = await desk.parts.stores.ledger.journal((await desk.parts.stores.ledger.listed())[0].view.key)
+        assert [str(row.event) for row in rows] == ["missed", "handed_to_person"]
+        assert rows[1].body["found"]["key"].endswith("-2")
+        assert len(await desk.effects()) == 1
+        await handle.terminate()
+
+
+async def _needs_a_person(desk: Desk) -> bool:
+    return [one.view.state for one in await desk.parts.stores.ledger.listed()] == [OperationState.NEEDS_HUMAN]
+
+
+async def test_rule_14_a_task_whose_conversation_is_lost_ends(temporal: Client, tmp_path: Path) -> None:
+    """The copy has its record, but not its last turns: it can't go on, and must not ask for ever."""
+    queue = "lost-words-queue"
+    async with open_desk(temporal, tmp_path, task_queue=queue) as desk:
+        await desk.arm("drop_reply_after_commit")
+        await desk.arm("lookup_fails", times=1000)
+        desk.will_say(reserve())
+        handle = await desk.start(GOAL, "speechless")
+        await until(lambda: _is_unknown(desk))
+    await asyncio.to_thread(_forget_operations, tmp_path / "settled.db", "nodes", "responses")
+    async with open_desk(temporal, tmp_path, task_queue=queue) as desk:
+        with pytest.raises(WorkflowFailureError):
+            await asyncio.wait_for(handle.result(), 40)
         assert len(await desk.effects()) == 1

@@ -155,3 +155,22 @@ async def test_what_somebody_else_took_back_may_be_done_again_once_a_person_says
     assert [str(row.event) for row in rows] == ["claimed", "succeeded", "undone", "claimed", "succeeded"]
     assert rows[2].body["who"] == "anna"
     assert result.operations[0].generation == 2
+
+
+async def test_r75a_release_and_reserve_in_one_response_leave_a_new_reservation(counter: Desk) -> None:
+    """What the second call means is told by what the first one takes back."""
+    counter.will_say(reserve(), Reply.of(release(), reserve(1)), "Done.")
+    result = await counter.run(GOAL)
+    assert await kinds(counter) == ["reserved", "released", "reserved"]
+    assert (await states(counter))["reserve_stock"] == [("completed", 2)]
+    assert result.tally.completed == 2
+
+
+async def test_r35_another_principal_s_action_is_not_taken_back(counter: Desk) -> None:
+    """Nor is what it came to shown, by way of acceptance."""
+    counter.will_say(reserve(), "Done.", release(), "Done.")
+    await counter.run({"goal": GOAL, "principal": "anna"})
+    result = await counter.run({"goal": GOAL, "principal": "bert", "acceptance": [RESERVED]})
+    assert await kinds(counter) == ["reserved"]
+    assert "another principal's name" in shown(counter)[0]["message"]
+    assert result.findings[0].evidence == "reserve_stock: it is an operation of another principal, and not shown"

@@ -141,7 +141,9 @@ async def test_a_word_that_nobody_asked_for_is_refused_and_says_why(
     before = await books.journal(KEY)
     answer = await say(DONE)
     assert answer.refused.startswith(f"operation {KEY[:12]} is {state}")
-    assert await books.journal(KEY) == before
+    *rows, last = await books.journal(KEY)
+    assert rows == before
+    assert (last.event, last.state, last.body["who"]) == (E.WORD_REFUSED, state, "ann")
 
 
 async def test_a_word_on_nothing_is_refused(say: Say) -> None:
@@ -185,3 +187,27 @@ async def test_a_person_who_says_that_an_undo_was_done_says_that_its_target_is_u
     await note(books, E.HANDED_TO_PERSON, at=OTHER)
     await say(DONE, at=OTHER)
     assert (await state_of(books), await state_of(books, OTHER)) == (S.UNDONE, S.COMPLETED)
+
+
+async def test_a_word_that_was_refused_stays_refused_when_it_is_heard_again(books: Ledger, say: Say) -> None:
+    """A settlement that is reset hears it again, and by then a person is asked: that is not what it was said of."""
+    await reach(books, S.UNKNOWN)
+    first = await say(WORD, update="u1")
+    assert first.refused
+    await note(books, E.HANDED_TO_PERSON)
+    again = await say(WORD, update="u1")
+    assert again.refused == first.refused
+    assert await state_of(books, KEY) is S.NEEDS_HUMAN
+    assert (await say(WORD, update="u2")).refused == ""
+
+
+async def test_an_update_that_counted_for_an_earlier_generation_is_refused_and_not_answered_with_a_yes(
+    books: Ledger, say: Say
+) -> None:
+    """Two words under one id, a ticket's number say: the second one would be lost without a word."""
+    await reach(books, S.NEEDS_HUMAN)
+    assert (await say(WORD, update="ticket-77")).refused == ""
+    await books.claim(KEY, order(2))
+    await report(books, E.UNCLEAR, generation=2)
+    await note(books, E.HANDED_TO_PERSON, generation=2)
+    assert "heard for generation 1" in (await say(WORD, update="ticket-77")).refused

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from settled.activities import schema
 from settled.activities.ledger import Amended, Ledger
-from settled.activities.ledger_holds import GRACE_SECONDS, MOST_WOKEN, STALE_SECONDS
+from settled.activities.ledger_holds import GRACE_SECONDS, STALE_SECONDS
 from settled.activities.ledger_rows import WaitsFor
 from settled.workflows.contract.operation import OperationState
 from settled.workflows.states import Event
@@ -118,16 +118,16 @@ async def test_a_task_that_is_gone_leaves_every_line(books: Ledger, clock: Clock
     assert (await claim(books, SECOND, "a", task="alive")).entry is not None
 
 
-async def test_those_who_may_go_are_the_first_few_of_each_resource(books: Ledger, clock: Clock) -> None:
-    """They are woken when it is free."""
+async def test_each_resource_has_a_line_of_its_own(books: Ledger, clock: Clock) -> None:
+    """The first ones of each are woken when it is free."""
     await claim(books, HOLDER, "a", "b")
-    for n in range(MOST_WOKEN + 2):
+    for n in range(4):
         clock.at += 1
         await claim(books, key(str(n)), "a", task=f"a{n}")
         await claim(books, key(f"b{n}"), "b", task="one task")
     holder = await books.read(HOLDER)
     assert holder is not None
-    assert await books.first_in_line(holder) == ["a0", "a1", "a2", "one task"]
+    assert await books.in_line(holder) == [["a0", "a1", "a2", "a3"], ["one task"] * 4]
 
 
 # --- Several resources ---

@@ -15,6 +15,7 @@ UNSETTLED = [state for state in S if not state.settled]
 Arrow = tuple[OperationState, Event, OperationState]
 
 LOOPS: dict[Event, set[OperationState]] = {
+    Event.WORD_REFUSED: {state for state in S if state is not S.NONE},
     Event.LATE_NO: set(AFTER_A_CLAIM),
     Event.RESTORED: {S.UNKNOWN, S.NEEDS_HUMAN},
     Event.UNCLEAR: {S.UNKNOWN, S.RESENDABLE, S.NEEDS_HUMAN, S.COMPLETED, S.REJECTED, S.NOT_EXECUTED, S.UNDONE},

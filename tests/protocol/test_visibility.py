@@ -139,6 +139,6 @@ def test_admission_shows_the_request_that_stands_only_to_those_who_may_see_it(
     realm = Realm(namespace="default", tenant="acme", root_task="task-b")
     grants = Grants(tools={"reserve": tool}, principal=principal, realm=realm)
     admitted = Admitted(slot=0, call_id="toolu_1", tool=tool, arguments=Reserve(sku="A1"))
-    refusal = propose(admitted, grants, Meant(key=KEY, operation=anns(S.COMPLETED)))
+    refusal = propose(admitted, grants, Meant(key=KEY, operation=anns(S.COMPLETED), generation=1))
     assert isinstance(refusal, Refusal)
     assert ("secret" in refusal.text) is sees
