@@ -83,10 +83,10 @@ async def line() -> AsyncIterator[Line]:
 
 @pytest.fixture
 async def hasty(line: Line) -> AsyncIterator[Line]:
-    """The same with a client that waits for a quarter of a second and no longer."""
+    """The same with a client that waits for a second and no longer."""
     provider = Provider(line.server.url)
     patient = await provider.warm_up()
-    provider._client = patient.with_options(timeout=0.25)
+    provider._client = patient.with_options(timeout=1.0)
     try:
         yield Line(line.server, line.script, provider)
     finally:
@@ -122,7 +122,7 @@ async def test_r31_progress_is_told_while_the_message_arrives(line: Line) -> Non
 
 async def test_a_stall_full_of_pings_ends_well_if_the_message_comes(hasty: Line) -> None:
     """Timeouts are per read, so that a total deadline has to be somebody else's."""
-    received = await hasty.send(Stall(seconds=0.5, after_events=2, ping_every=0.05, reply=Reply.of("Hello")))
+    received = await hasty.send(Stall(seconds=2.0, after_events=2, ping_every=0.1, reply=Reply.of("Hello")))
     assert received.message["content"] == [text("Hello")]
 
 

@@ -129,7 +129,7 @@ async def test_route_10_a_run_that_times_out_and_is_retried_by_temporal_sends_on
     desk.will_say(reserve(), reserve(), "Reserved.")
     await desk.arm("hold_reply_after_commit")
     policy = RetryPolicy(maximum_attempts=3, initial_interval=timedelta(seconds=0.1))
-    handle = await desk.start(TASK, run_timeout=timedelta(seconds=2), retry_policy=policy)
+    handle = await desk.start(TASK, run_timeout=timedelta(seconds=5), retry_policy=policy)
     await until(lambda: run_after(desk, handle.id, handle.first_execution_run_id))
     await until_it_waits(desk, handle.id)
     await disarm(desk)

@@ -29,7 +29,7 @@ from tests.end_to_end.test_writes import GOAL, RESERVED
     [
         Reply.of("Done.", {"type": "server_tool_use", "id": ["x"], "name": "web_search", "input": {}}),
         Reply(content=[text("…")], stop_reason="x" * 1_100_000),
-        Reply.of(*(tool_use("x" * 80, {}) for _ in range(4_300))),
+        Reply.of(*(tool_use("x" * 80, {}) for _ in range(2_300))),
         Reply(content=[text("Done.")], usage={"output_tokens": 1.5, "input_tokens": None}),
         Reply.of("half a pair: \ud83d"),
     ],

@@ -184,7 +184,7 @@ def check_journal(rows: list[Row]) -> None:
         assert len(mine) == 1, "one row opens a generation, and its fingerprint stands"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, min_size=3, max_size=25))
 async def test_r66_r68_the_fold_the_current_row_and_the_holds_agree_whatever_happens(
     books: Ledger, clock: Clock, steps: list[tuple[Any, ...]]

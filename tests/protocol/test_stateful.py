@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 LONG = "STATEFUL_EXAMPLES" in os.environ
 """Whether it is a long run, with a seed of its own; otherwise the same examples are tried each time."""
-EXAMPLES = int(os.environ.get("STATEFUL_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("STATEFUL_EXAMPLES", "30"))
 STEPS = 50 if LONG else 30
 TABLES = (schema.journal, schema.operations, schema.holds, schema.interests, schema.queue, schema.epochs)
 KEYS = (KEY, OTHER)
