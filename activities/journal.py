@@ -109,6 +109,8 @@ class Operation:
     """The earlier generations that were done and undone; the others had no effect."""
     alarms: int = 0
     """Rows of the whole journal that say that there may be a second effect."""
+    heard: tuple[str, ...] = ()
+    """The ids of the updates by which people have said something, in the whole journal."""
 
     @property
     def undone(self) -> bool:
@@ -161,9 +163,12 @@ def advance(key: str, operation: Operation | None, row: Row) -> Operation:
             opened_at=row.at,
             changed_at=row.at,
             alarms=operation.alarms if operation else 0,
+            heard=operation.heard if operation else (),
             undone_before=_undone_by_now(operation) if operation else (),
         )
     changes: dict[str, Any] = {"seq": row.seq, "alarms": operation.alarms + ("alarm" in row.body)}
+    if "update" in row.body:
+        changes["heard"] = (*operation.heard, row.body["update"])
     if row.generation == operation.generation:
         changes |= _effect(operation, row)
     return replace(operation, **changes)

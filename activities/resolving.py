@@ -44,20 +44,20 @@ class ResolvingActivities:
         may be asked for.
         """
         ledger, said = self.stores.ledger, asked.resolution
-        for row in await ledger.journal(asked.key):
-            if row.body.get("update") == asked.update:
-                return _heard_before(row, await ledger.read(asked.key))
         body = {**await self._body(said), "update": asked.update}
 
         def decide(operation: Operation | None, _now: float) -> Entry | None:
-            if operation is None:
+            if operation is None or asked.update in operation.heard:
                 return None
             taken = protocol.resolve(operation, EVENTS[said.outcome], body, said.generation)
             return taken or protocol.refuse(operation, {**body, "note": why_not(operation, said)})
 
         amended = await ledger.amend(asked.key, decide)
-        if amended.operation is None or amended.entry is None:
+        if amended.operation is None:
             return ResolveAnswer(refused="the ledger has no such operation")
+        if amended.entry is None:
+            rows = await ledger.journal(asked.key)
+            return _heard_before(next(row for row in rows if row.body.get("update") == asked.update), amended.operation)
         view = amended.operation.view()
         if amended.entry.event is Event.WORD_REFUSED:
             return ResolveAnswer(view=view, refused=amended.entry.body["note"])
@@ -73,12 +73,12 @@ class ResolvingActivities:
         return said | {"result": await self.stores.artifacts.put(text, JSON)}
 
 
-def _heard_before(row: Row, operation: Operation | None) -> ResolveAnswer:
+def _heard_before(row: Row, operation: Operation) -> ResolveAnswer:
     """The answer to a word that was heard already: what it came to then, if that is what it would mean now."""
-    view = operation.view() if operation else None
+    view = operation.view()
     if row.event is Event.WORD_REFUSED:
         return ResolveAnswer(view=view, refused=row.body["note"])
-    if operation is not None and row.generation != operation.generation:
+    if row.generation != operation.generation:
         return ResolveAnswer(
             view=view, refused=f"this update was heard for generation {row.generation}; say it anew, under another id"
         )

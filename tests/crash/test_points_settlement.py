@@ -207,14 +207,6 @@ WORD = (
 SAID = {"outcome": "completed", "because": "it is in the warehouse's book", "who": "kim"}
 
 
-async def said_in_the_end(stage: Stage, step: Step) -> str:
-    """What a frozen `resolve` answers, which nobody hears any more."""
-    if step.where is not Point.BEFORE_WORD:
-        return "resolve answers heard"
-    operation = await until_there_is(stage)
-    return f"resolve answers operation {operation.key[:12]} is completed already, says kim"
-
-
 @ACTS
 @each(WORD)
 async def test_a_person_s_word_that_is_interrupted_counts_once(on_stage: OnStage, step: Step, act: Act) -> None:
@@ -237,7 +229,7 @@ async def test_a_person_s_word_that_is_interrupted_counts_once(on_stage: OnStage
             assert (await word)["state"] == COMPLETED
             result = await result_of(handle)
             if act is Act.STOP:
-                assert await stage.wakes(victim) == await said_in_the_end(stage, step)
+                assert await stage.wakes(victim) == "resolve answers heard"
             assert await stage.times_woken(handle) == 2
             assert (result.status, result.operations[0].state) == (Status.UNVERIFIED, COMPLETED)
             assert result.operations[0].evidence is Evidence.PERSON

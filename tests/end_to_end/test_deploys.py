@@ -51,13 +51,14 @@ async def test_r75c_what_was_done_under_the_old_key_is_not_done_again(temporal: 
 async def test_r75c_an_operation_that_was_open_under_the_old_key_goes_on_under_it(
     temporal: Client, tmp_path: Path
 ) -> None:
-    """Its reply was lost before the deploy; afterwards it is found, for the old task and for a new one."""
+    """Its reply was lost before the deploy; afterwards it is found, for a task that proposes it anew."""
     async with open_desk(temporal, tmp_path, registry=tools()) as desk:
         await desk.arm("drop_reply_after_commit")
         await desk.arm("lookup_fails", times=1000)
         desk.will_say(reserve())
-        await desk.start(GOAL, "before")
+        handle = await desk.start(GOAL, "before")
         await until(lambda: _is_unknown(desk))
+        await handle.terminate()  # or it would start a settlement anew, where nobody serves it any more
     async with open_desk(temporal, tmp_path, registry=changed(supersedes=(BEFORE,))) as desk:
         desk.will_say(reserve(), "Done.")
         result = await result_of(await desk.start(GOAL, "after"))
