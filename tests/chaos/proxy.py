@@ -138,7 +138,11 @@ class Proxy:
 
     async def _reserve(self, request: web.Request) -> web.StreamResponse:
         came = time.monotonic()
-        body, key = await request.read(), request.headers.get("Idempotency-Key", "")
+        key = request.headers.get("Idempotency-Key", "")
+        try:
+            body = await request.read()
+        except ConnectionResetError:
+            return _abort(request)  # its worker was killed while it sent
         fault = self._draw(self._of_writes)
         if fault is not None:
             self._note(fault)
