@@ -6,7 +6,6 @@ wasn't settled in the copy may have been sent again since: each such operation g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import func, insert, select, update
@@ -20,7 +19,7 @@ from settled.activities.ledger_rows import columns_of, next_row, rows_of, write_
 from settled.activities.protocol import Epoch
 
 LONGEST_SECONDS = 86_400.0
-"""The time budget of a lost attempt whose tool nobody knows: the longest that a tool may have."""
+"""Where no attempt is known: the longest time budget that a tool may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +37,12 @@ class Epochs:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def open(self, who: str, because: str, budgets: Mapping[str, float] | None = None) -> Opened:
+    async def open(self, who: str, because: str) -> Opened:
         """Open an epoch: the ledger was restored, perhaps not for the first time.
 
         Args:
             who: opens it.
             because: of what.
-            budgets: the seconds that an attempt of each tool may take; what isn't named is taken from the journals.
         """
 
         async def change(connection: AsyncConnection) -> Opened:
@@ -59,7 +57,7 @@ class Epochs:
                     number=epoch.number, since=epoch.since, opened_at=epoch.opened_at, opened_by=who, because=because
                 )
             )
-            await _note_what_is_lost(connection, epoch, budgets or {})
+            await _note_what_is_lost(connection, epoch)
             return Opened(epoch=epoch, before=standing)
 
         return await self.database.transact(change)
@@ -79,22 +77,22 @@ class Epochs:
         return await self.database.transact(change)
 
 
-async def _note_what_is_lost(connection: AsyncConnection, epoch: Epoch, budgets: Mapping[str, float]) -> None:
+async def _note_what_is_lost(connection: AsyncConnection, epoch: Epoch) -> None:
     current = schema.operations.c
     query = select(current.key).where(current.state.in_(UNSETTLED)).order_by(current.key)
     for key in list((await connection.execute(query)).scalars()):
         operation = fold(key, await rows_of(connection, key))
         assert operation is not None, "what has a current row has a journal"
-        entry = protocol.restored(operation, epoch, _seconds(operation, budgets))
+        entry = protocol.restored(operation, epoch, _seconds(operation))
         assert entry is not None, "it isn't settled"
         row = next_row(operation, entry, epoch.opened_at)
         await connection.execute(insert(schema.journal).values(columns_of(key, row)))
         await write_current(connection, operation, advance(key, operation, row))
 
 
-def _seconds(operation: Operation, budgets: Mapping[str, float]) -> float:
-    seen = (attempt.deadline - attempt.claimed_at for attempt in operation.attempts)
-    return budgets.get(operation.subject.tool) or max(seen, default=LONGEST_SECONDS)
+def _seconds(operation: Operation) -> float:
+    """The time budget of an attempt that was lost: what the ones that are known had."""
+    return max((attempt.deadline - attempt.claimed_at for attempt in operation.attempts), default=LONGEST_SECONDS)
 
 
 async def open_epoch(connection: AsyncConnection) -> Epoch | None:

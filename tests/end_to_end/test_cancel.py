@@ -55,7 +55,8 @@ async def test_r91_a_cancel_reaches_a_model_request_in_flight(desk: Desk) -> Non
 
 
 async def test_r69_a_cancel_during_a_write_awaits_it_and_lists_its_effect(desk: Desk) -> None:
-    """B01, B28, R29, R30, R93: the write's real result, and "not executed" for the call that had not begun."""
+    """B01, B28, R29, R30, R72, R93: the repaired message has the write's real result, and "not executed" for the call
+    that had not begun; the ledger's row and the effect stay as they are."""
     await desk.arm("hold_reply_after_commit", seconds=0.5)
     desk.will_say(Reply.of(reserve(), look_up(), reserve(1, order="2002")))
     handle = await desk.start(GOAL)

@@ -380,7 +380,7 @@ class Machine(RuleBasedStateMachine):
         assert self.copied is not None
         self.store.clock.at += 1.0
         self.store.run(self.store.set_back(self.copied))
-        self.store.run(self.store.epochs.open("ann", "restored", {"reserve": SECONDS, "release": SECONDS}))
+        self.store.run(self.store.epochs.open("ann", "restored"))
         self.restored, self.none, self.lookups = True, set(self.copied_none), []
         self.orders = [(task, order.model_copy(update={"known": self.was_sent(order)})) for task, order in self.orders]
 
