@@ -13,26 +13,72 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from settled.activities.registry import Registry
-from settled.workflows.contract.task import Criterion, Limits, Name, OnNeedsHuman
-from settled.workflows.contract.values import Value
+from settled.workflows.contract.task import (
+    Count,
+    Criterion,
+    Dollars,
+    Limits,
+    Name,
+    OnExhausted,
+    OnNeedsHuman,
+    Tokens,
+    WallSeconds,
+)
+from settled.workflows.contract.values import OpenEnum, Value
 from settled.workflows.errors import ConfigurationError
 
 MOST_FAULTS = 50
 MOST_NAME = 200
+E = TypeVar("E", bound=OpenEnum)
 
 
-def _known(member: OnNeedsHuman) -> OnNeedsHuman:
+def _known(member: E) -> E:
     """Names of other releases are kept in histories only: in a profile they are slips of the pen."""
     if not member.known:
-        raise PydanticCustomError("unknown_member", "must be {known}", {"known": " or ".join(OnNeedsHuman)})
+        raise PydanticCustomError("unknown_member", "must be {known}", {"known": " or ".join(type(member))})
     return member
+
+
+class Effort(StrEnum):
+    """How much the model is to put into its answers."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    XHIGH = "xhigh"
+    MAX = "max"
+
+
+class ThinkingKind(StrEnum):
+    """When the model thinks before it answers. Which kinds there are depends on the model."""
+
+    ADAPTIVE = "adaptive"
+    BETWEEN_TOOLS = "between_tools"
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+class Thinking(Value):
+    """The model's thinking, as the provider takes it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: ThinkingKind
+    """When it thinks."""
+    budget_tokens: Annotated[int, Field(ge=1024)] | None = None
+    """For `enabled`, and only there: tokens that it may think, below `max_tokens`."""
+
+    def parameter(self) -> dict[str, Any]:
+        """As a request has it."""
+        return self.model_dump(mode="json", exclude_none=True)
 
 
 class ProfileLimits(Value):
@@ -40,16 +86,24 @@ class ProfileLimits(Value):
 
     model_config = ConfigDict(extra="forbid")
 
-    turns: Annotated[int, Field(gt=0)] = 50
+    turns: Count = 50
     """Turns."""
-    requests: Annotated[int, Field(gt=0)] = 100
+    requests: Count = 100
     """Model requests."""
-    wall_seconds: Annotated[float, Field(gt=0, le=366 * 86_400)] = 7 * 86_400.0
+    calls: Count | None = None
+    """Tool calls."""
+    input_tokens: Tokens | None = None
+    """Tokens that the model reads, the cached ones too."""
+    output_tokens: Tokens | None = None
+    """Tokens that the model writes."""
+    cost: Dollars | None = None
+    """US dollars that the model requests cost, by the worker's price table."""
+    wall_seconds: WallSeconds = 7 * 86_400.0
     """Seconds from the start."""
 
     def resolved(self) -> Limits:
         """The same as a task's limits."""
-        return Limits(turns=self.turns, requests=self.requests, wall_seconds=self.wall_seconds)
+        return Limits.model_validate(self.model_dump())
 
 
 class AgentProfile(Value):
@@ -65,12 +119,24 @@ class AgentProfile(Value):
     """The tools it may use, by name."""
     max_tokens: Annotated[int, Field(gt=0, le=1_000_000)] = 8_192
     """Tokens that one response may have."""
+    max_tokens_most: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
+    """Tokens that it may have where one was cut off; left out: four times as many."""
+    fallback: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=10)] = ()
+    """The models that take over, in order, where one is overloaded or refuses."""
+    effort: Effort | None = None
+    """How much the model is to put into its answers; left out: the provider's default."""
+    thinking: Thinking | None = None
+    """Whether the model thinks before it answers; left out: the provider's default."""
+    context_tokens: Annotated[int, Field(ge=1_000)] | None = None
+    """Tokens that a conversation may have before it is summed up; left out: as the provider says of the model."""
     limits: ProfileLimits = ProfileLimits()
     """What a task may spend at the most."""
     acceptance: tuple[Criterion, ...] = ()
     """What must hold at the end, unless the task says otherwise."""
     on_needs_human: Annotated[OnNeedsHuman, AfterValidator(_known)] = OnNeedsHuman.WAIT
     """What to do when only a person can settle an operation."""
+    on_exhausted: Annotated[OnExhausted, AfterValidator(_known)] = OnExhausted.END
+    """What to do when a limit of the budget is reached."""
 
 
 def load_profiles(folder: Path, registry: Registry) -> dict[str, AgentProfile]:

@@ -61,6 +61,11 @@ def is_call(block: Any) -> bool:
     return isinstance(block, Mapping) and block.get("type") == "tool_use"
 
 
+def is_server_call(block: Any) -> bool:
+    """Whether the block is a call that the provider has run itself, or runs."""
+    return isinstance(block, Mapping) and str(block.get("type")) in SERVER_CALLS
+
+
 def is_blank(block: Any) -> bool:
     """Whether the block is a text without a word, which the API sends but doesn't take back."""
     return isinstance(block, Mapping) and block.get("type") == "text" and not str(block.get("text") or "").strip()
@@ -69,7 +74,7 @@ def is_blank(block: Any) -> bool:
 def awaits_server(content: Sequence[Any]) -> bool:
     """Whether a call that the provider runs itself has no result yet: then only results of calls may follow."""
     done = [block.get("tool_use_id") for block in content if str(block.get("type")).endswith("_tool_result")]
-    return any(str(block.get("type")) in SERVER_CALLS and block.get("id") not in done for block in content)
+    return any(is_server_call(block) and block.get("id") not in done for block in content)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,37 +7,32 @@ completion judges the same response again, instead of buying a second, different
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import insert, select
-from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from settled.activities import admission, schema, stop_table
+from settled.activities import stop_table
 from settled.activities.artifacts import clean
-from settled.activities.calls import proposed_calls, view
+from settled.activities.calls import is_server_call, view
 from settled.activities.composing import answer_calls, unknown_to
-from settled.activities.database import Database, patiently
+from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
-from settled.activities.intents import Earlier, Meanings
-from settled.activities.model_errors import classify
+from settled.activities.model_errors import Remedy, RequestFailed, Trouble, classify
 from settled.activities.model_provider import Provider, Received
-from settled.activities.presenting import failure_text
+from settled.activities.proposing import proposals_of
 from settled.activities.registry import Registry
+from settled.activities.rerooting import taken_over
+from settled.activities.responses import Responses, Stored
+from settled.activities.roots import Root
 from settled.activities.stores import Stores, TaskRecord
-from settled.activities.tool_errors import Failure, Phase
-from settled.activities.toolkit import WriteTool
 from settled.activities.transcript import Role, make_node
-from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.names import REQUEST_MODEL
-from settled.workflows.contract.operation import OperationState
-from settled.workflows.contract.turn import Ask, End, Next, Proposal, RunBatches, Turn, Usage
+from settled.workflows.contract.turn import Again, Ask, Compact, End, Next, Resend, RunBatches, Turn, Usage
 from settled.workflows.errors import TranscriptError
 
 MOST_PREVIEW = 200
@@ -45,53 +40,32 @@ MOST_DETAIL = 1_000
 MOST_REQUEST_ID = 128
 STORE_RETRY_SECONDS = 240.0
 """How long the store may be away before an attempt of the request fails."""
+ATTEMPTS_BEFORE_FALLBACK = 2
+"""A model that is overloaded once may not be so a second later; another model costs a conversation of its own."""
+EMPTY_RESPONSE = "From the executor: your last response was empty. Go on with the task, or say what it has come to."
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
-    """A response, and the node that the request ended with."""
+class Request:
+    """A model request that is about to be made."""
 
     asked: str
-    message: dict[str, Any]
-    request_id: str
+    """The node that it ends with."""
+    root: Root
+    """What its conversation shares."""
+    parameters: dict[str, Any]
+    """As it is sent."""
 
-
-class Responses:
-    """The responses in one database, by the activity that asked."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
-    async def get(self, run_id: str, activity_id: str) -> Stored | None:
-        """What this activity received in an earlier attempt."""
-        columns = schema.responses.c
-        query = select(schema.responses).where(columns.run_id == run_id, columns.activity_id == activity_id)
-        async with self.database.read() as connection:
-            row = (await connection.execute(query)).first()
-        if row is None:
-            return None
-        return Stored(asked=row.asked, message=json.loads(row.body), request_id=row.request_id)
-
-    async def put(self, run_id: str, activity_id: str, stored: Stored) -> Stored:
-        """Store a response; returns the one that stands (the first one stored), as it is read back.
-
-        What is judged is what was read back, in each attempt: storing may change what no JSON can hold.
-        """
-        values: dict[str, Any] = {
-            "run_id": run_id,
-            "activity_id": activity_id,
-            "asked": stored.asked,
-            "request_id": stored.request_id,
-            "body": json.dumps(stored.message, ensure_ascii=False).encode("utf-8", "surrogatepass"),
-        }
-        try:
-            async with self.database.write() as connection:
-                values["at"] = await self.database.now(connection)
-                await connection.execute(insert(schema.responses).values(values))
-        except IntegrityError:
-            pass  # an earlier attempt was faster
-        return await self.get(run_id, activity_id) or stored
+    def means(self, ask: Ask) -> stop_table.Means:
+        """What is left to go on with, whatever it comes to."""
+        max_tokens = int(self.parameters["max_tokens"])
+        return stop_table.Means(
+            repeats=ask.repeats,
+            max_tokens=max_tokens,
+            max_tokens_most=self.root.max_tokens_most or max_tokens,
+            fallback=bool(self.root.fallback),
+        )
 
 
 @dataclass(frozen=True)
@@ -114,31 +88,41 @@ class ModelActivities:
         if record is None:
             raise ApplicationError(f"task {info.workflow_id} was never opened", non_retryable=True)
         try:
-            stored = await self._stored_or_asked(ask, record)
+            request = await _patiently(lambda: self._compose(ask, record))
         except TranscriptError as error:
             return Turn(head=ask.head, next=End(reason=EndReason.INVALID_RESPONSE, detail=str(error)[:MOST_DETAIL]))
-        return await _patiently(lambda: self._judge(ask, stored, record))
+        try:
+            stored = await self._stored_or_asked(request)
+        except RequestFailed as failed:
+            trouble = failed.trouble
+            return await _patiently(lambda: self._go_on_without(trouble, request, ask))
+        return await _patiently(lambda: self._judge(ask, request, stored, record))
 
-    async def _stored_or_asked(self, ask: Ask, record: TaskRecord) -> Stored:
-        """The response of an earlier attempt, or a new one; once it is bought, the store is given time to take it."""
-        info, responses = activity.info(), Responses(self.stores.database)
-        stored = await _patiently(lambda: responses.get(str(info.workflow_run_id), info.activity_id))
-        if stored is not None:
-            return stored
-        asked, parameters = await _patiently(lambda: self._compose(ask, record))
-        received = await self._send(parameters)
-        request_id = received.request_id[:MOST_REQUEST_ID]
-        bought = Stored(asked=asked, message=received.message, request_id=request_id)
-        return await _patiently(lambda: responses.put(str(info.workflow_run_id), info.activity_id, bought))
-
-    async def _compose(self, ask: Ask, record: TaskRecord) -> tuple[str, dict[str, Any]]:
-        """The node that the request ends with, and the request."""
+    async def _compose(self, ask: Ask, record: TaskRecord) -> Request:
         chain = await self.stores.transcripts.chain(ask.head)
         news = unknown_to(chain, await self.stores.ledger.of_task(record.task))
         asked = await answer_calls(self.stores, ask.head, ask.results, news)
         if asked != ask.head:
             chain.append(await self.stores.transcripts.node(asked))
-        return asked, {**chain[0].content, "messages": view(chain)}
+        root = Root.of(chain[0])
+        raised = {} if ask.max_tokens is None else {"max_tokens": ask.max_tokens}
+        return Request(asked=asked, root=root, parameters={**root.parameters, **raised, "messages": view(chain)})
+
+    async def _stored_or_asked(self, request: Request) -> Stored:
+        """The response of an earlier attempt, or a new one; once it is bought, the store is given time to take it.
+
+        Raises:
+            RequestFailed: there is none.
+        """
+        info, responses = activity.info(), Responses(self.stores.database)
+        run, asker = str(info.workflow_run_id), info.activity_id
+        stored = await _patiently(lambda: responses.get(run, asker))
+        if stored is not None:
+            return stored
+        received = await self._send(request.parameters)
+        request_id = received.request_id[:MOST_REQUEST_ID]
+        bought = Stored(asked=request.asked, message=received.message, request_id=request_id)
+        return await _patiently(lambda: responses.put(run, asker, bought))
 
     async def _send(self, parameters: dict[str, Any]) -> Received:
         received = 0
@@ -155,67 +139,69 @@ class ModelActivities:
                 return await self.provider.send(parameters, progress)
         # The SDK, its HTTP library and the stream raise many kinds; one function knows them all.
         except Exception as error:
-            raise classify(error) from error
+            raise RequestFailed(classify(error)) from error
 
-    async def _judge(self, ask: Ask, stored: Stored, record: TaskRecord) -> Turn:
+    async def _go_on_without(self, trouble: Trouble, request: Request, ask: Ask) -> Turn:
+        """What to do where the request brought no response.
+
+        Raises:
+            ApplicationError: it is to be tried again, or given up.
+        """
+        means, attempt = request.means(ask), activity.info().attempt
+        command: Next | None = None
+        if trouble.remedy is Remedy.SUM_UP:
+            command = stop_table.once_more(stop_table.Step.SUM_UP, means)
+        elif trouble.remedy is Remedy.FALL_BACK and means.fallback and attempt >= ATTEMPTS_BEFORE_FALLBACK:
+            command = stop_table.once_more(stop_table.Step.FALL_BACK, means)
+        if command is None:
+            raise trouble.failure()
+        head = await self._goes_on_from(command, request.asked, request.asked)
+        return Turn(head=head, next=command, attempts=attempt, model=request.root.model, request_id=trouble.request_id)
+
+    async def _judge(self, ask: Ask, request: Request, stored: Stored, record: TaskRecord) -> Turn:
         content = stored.message["content"]
-        decided = stop_table.judge(stored.message.get("stop_reason"), content, ask.resends)
-        command: Next = await self._admit(content, record) if decided is stop_table.Run.CALLS else decided
+        decided = stop_table.judge(stored.message.get("stop_reason"), content, request.means(ask))
+        command: Next = await self._proposals(content, record) if decided is stop_table.Run.CALLS else decided
         mentions = [call.intent.key for call in command.calls if call.intent] if isinstance(command, RunBatches) else []
         node = make_node(await self.stores.transcripts.node(stored.asked), Role.ASSISTANT, content, mentions)
         await self.stores.transcripts.add(node)
         return Turn(
-            head=node.digest,
+            head=await self._goes_on_from(command, stored.asked, node.digest),
             next=command,
             usage=_usage(stored.message),
             request_id=stored.request_id,
             attempts=activity.info().attempt,
+            model=request.root.model,
+            server_calls=sum(is_server_call(block) for block in content),
             preview=_preview(content),
             ledger=await self.stores.ledger.view(record.task),
         )
 
-    async def _admit(self, content: list[Any], record: TaskRecord) -> RunBatches:
-        grants = admission.Grants(
-            tools={name: self.registry.tools[name] for name in record.tools if name in self.registry.tools},
-            principal=record.principal,
-            realm=record.realm(activity.info().namespace),
-        )
-        earlier = Earlier()
-        proposals: list[Proposal] = []
-        admitted: dict[int, admission.Admitted] = {}
-        proposal: Proposal | admission.Refusal
-        for call in proposed_calls(content):
-            checked = admission.admit(call, grants)
-            if isinstance(checked, admission.Admitted):
-                admitted[call.slot] = checked
-                proposal = await self._propose(checked, grants, earlier)
-            else:
-                proposal = checked
-            proposals.append(await self._answered(proposal) if isinstance(proposal, admission.Refusal) else proposal)
-        return RunBatches(calls=tuple(proposals), batches=admission.batches(proposals, admitted))
+    async def _proposals(self, content: list[Any], record: TaskRecord) -> RunBatches:
+        return await proposals_of(content, record, activity.info().namespace, self.stores, self.registry)
 
-    async def _propose(
-        self, checked: admission.Admitted, grants: admission.Grants, earlier: Earlier
-    ) -> Proposal | admission.Refusal:
-        if not isinstance(checked.tool, WriteTool):
-            return admission.propose(checked, grants, None)
-        meanings = Meanings(registry=self.registry, read=self.stores.ledger.read, realm=grants.realm)
-        proposal = admission.propose(checked, grants, await meanings.of(checked.tool, checked.arguments, earlier))
-        if isinstance(proposal, Proposal) and proposal.intent is not None:
-            earlier.add(proposal.intent)
-        return proposal
+    async def _goes_on_from(self, command: Next, asked: str, answered: str) -> str:
+        """The head of what is asked next.
 
-    async def _answered(self, refusal: admission.Refusal) -> Proposal:
-        """A proposal that already has its result: the refusal."""
-        failure = Failure(kind=refusal.kind, phase=Phase.BEFORE_SEND, text=refusal.text)
-        text = failure_text(failure, status=OperationState.NOT_EXECUTED)
-        answer = CallResult(slot=refusal.slot, error=refusal.kind, content=await self.stores.artifacts.put(text))
-        return Proposal(
-            slot=refusal.slot,
-            call_id=clean(refusal.call_id[: admission.MOST_ID]),
-            tool=clean(refusal.tool[: admission.MOST_ID]),
-            answer=answer,
-        )
+        Args:
+            command: what the loop is to do.
+            asked: the node that the request ended with.
+            answered: the node of the response; the same where there was none.
+        """
+        transcripts = self.stores.transcripts
+        match command:
+            case Resend(why=Again.TRUNCATED | Again.MALFORMED) | Compact():
+                return asked  # the response stays in the store, and is left out of the conversation
+            case Resend(why=Again.FALLBACK):
+                return await taken_over(transcripts, asked)
+            case Resend(why=Again.EMPTY):
+                said = make_node(
+                    await transcripts.node(answered), Role.USER, [{"type": "text", "text": EMPTY_RESPONSE}]
+                )
+                await transcripts.add(said)
+                return said.digest
+            case _:
+                return answered
 
 
 def _usage(message: dict[str, Any]) -> Usage:

@@ -1,4 +1,4 @@
-"""What a failed model request means: retry, and after how long, or give up. One function decides.
+"""What a failed model request means: retry, and when, another model, sum up, or give up. One function decides.
 
 Temporal owns the retries; the SDK makes none. Class names of the SDK follow the server's error codes, so a list of
 names would leak: the decision is made by status, header and error type.
@@ -7,8 +7,10 @@ names would leak: the decision is made by status, header and error type.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
+from enum import StrEnum
 from time import time
 from typing import Any
 
@@ -23,8 +25,52 @@ RETRIED_TYPES = frozenset({"overloaded_error", "api_error", "rate_limit_error", 
 MOST_RETRY_AFTER = 300.0
 
 
-def classify(error: Exception) -> ApplicationError:
-    """The failure of a model request, as Temporal is to treat it.
+class Remedy(StrEnum):
+    """What can be done about a request that failed."""
+
+    RETRY = "retry"
+    """It may pass: the same again, after a while."""
+    FALL_BACK = "fall_back"
+    """It may pass; another model may be quicker."""
+    SUM_UP = "sum_up"
+    """The conversation is too long for the model."""
+    GIVE_UP = "give_up"
+    """It won't pass by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """Why a request failed, and what can be done about it."""
+
+    remedy: Remedy
+    message: str
+    """In one line, with the provider's request id."""
+    request_id: str = ""
+    """The provider's id of the request, where it gave one."""
+    after: timedelta | None = None
+    """How long the provider asked to wait."""
+
+    def failure(self) -> ApplicationError:
+        """The same, as Temporal is to treat it."""
+        retried = self.remedy in (Remedy.RETRY, Remedy.FALL_BACK)
+        return ApplicationError(
+            self.message,
+            type="ModelRequestFailed",
+            non_retryable=not retried,
+            next_retry_delay=self.after if retried else None,
+        )
+
+
+class RequestFailed(Exception):
+    """A model request brought no response."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.message)
+        self.trouble = trouble
+
+
+def classify(error: Exception) -> Trouble:
+    """What a failed model request means.
 
     Args:
         error: whatever the request raised.
@@ -32,13 +78,25 @@ def classify(error: Exception) -> ApplicationError:
     text = " ".join(str(error).split())[:300]
     request_id = getattr(error, "request_id", None)
     message = f"{type(error).__name__}: {text}" + (f" (request {request_id})" if request_id else "")
-    retry = _may_pass(error)
-    return ApplicationError(
-        message,
-        type="ModelRequestFailed",
-        non_retryable=not retry,
-        next_retry_delay=_retry_after(error) if retry else None,
-    )
+    remedy = _remedy(error)
+    return Trouble(remedy=remedy, message=message, request_id=str(request_id or ""), after=_retry_after(error))
+
+
+def _remedy(error: Exception) -> Remedy:
+    if _is_too_long(error):
+        return Remedy.SUM_UP
+    if not _may_pass(error):
+        return Remedy.GIVE_UP
+    return Remedy.FALL_BACK if _is_overloaded(error) else Remedy.RETRY
+
+
+def _is_overloaded(error: Any) -> bool:
+    return getattr(error, "status_code", None) == 529 or getattr(error, "type", None) == "overloaded_error"
+
+
+def _is_too_long(error: Any) -> bool:
+    status, text = getattr(error, "status_code", None), str(error)
+    return status == 413 or (status == 400 and "prompt is too long" in text)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -15,7 +15,8 @@ from settled.activities.acceptance import faults_of_criteria
 from settled.activities.agents import MOST_FAULTS, AgentProfile, lines_of
 from settled.activities.artifacts import clean
 from settled.activities.canonical import canonical, digest_of
-from settled.activities.registry import Registry, tool_schema
+from settled.activities.registry import Registry
+from settled.activities.roots import root_of
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role, make_node
 from settled.workflows.contract.names import OPEN_TASK, settlement_id
@@ -91,13 +92,15 @@ class OpeningActivities:
                     "start this one under a new id, or repeat the first one unchanged",
                 )
             )
-        root = make_node(None, Role.ROOT, frozen_parameters(profile, self.registry, tools))
+        root = root_of(profile, self.registry, tools).node()
         goal = make_node(root, Role.USER, [{"type": "text", "text": request.goal}])
         await self.stores.transcripts.add(root, goal)
         return Opened(
             head=goal.digest,
             limits=_limits(request.budget, profile.limits.resolved()),
-            conduct=self.conduct.model_copy(update={"on_needs_human": profile.on_needs_human}),
+            conduct=self.conduct.model_copy(
+                update={"on_needs_human": profile.on_needs_human, "on_exhausted": profile.on_exhausted}
+            ),
             agent=agent,
             title=clean(" ".join(request.goal.split())[:MOST_TITLE]),
         )
@@ -133,26 +136,14 @@ def refused(faults: Sequence[str]) -> Opened:
     return Opened(faults=tuple(shown))
 
 
-def frozen_parameters(profile: AgentProfile, registry: Registry, tools: Sequence[str]) -> dict[str, Any]:
-    """What every request of the task shares, byte for byte."""
-    parameters: dict[str, Any] = {"model": profile.model, "max_tokens": profile.max_tokens, "system": profile.system}
-    if tools:
-        parameters["tools"] = [tool_schema(registry.tools[name]) for name in tools]
-    return parameters
-
-
 def _limits(budget: Budget, most: Limits) -> Limits:
-    return Limits(
-        turns=budget.turns or most.turns,
-        requests=budget.requests or most.requests,
-        wall_seconds=budget.wall_seconds or most.wall_seconds,
-    )
+    return most.model_copy(update=budget.model_dump(exclude_none=True))
 
 
 def _faults_of_budget(budget: Budget, profile: AgentProfile) -> list[str]:
     faults = []
     for name in Budget.model_fields:
         asked, most = getattr(budget, name), getattr(profile.limits, name)
-        if asked is not None and asked > most:
+        if asked is not None and most is not None and asked > most:
             faults.append(f"budget.{name}: {asked} is above the agent's limit of {most}")
     return faults

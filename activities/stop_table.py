@@ -1,28 +1,29 @@
 """What a response means: the stop reason and the content blocks, judged together by one table. Pure.
 
-    stop reason                      complete calls        no calls
-    tool_use                         run them              invalid_response
-    end_turn, stop_sequence          run them              completed (empty: invalid_response)
-    pause_turn, compaction           invalid_response      resend          (too many in a row: invalid_response)
-    max_tokens                       output_truncated      output_truncated
-    refusal                          refused               refused
-    model_context_window_exceeded    context_exhausted     context_exhausted
-    anything else, or none           invalid_response      invalid_response
+    stop reason                      complete calls        words          nothing
+    tool_use                         run them              ask again      ask again
+    end_turn, stop_sequence          run them              completed      say that it was empty
+    pause_turn, compaction           invalid_response      send back      send back
+    max_tokens                       ask again with a higher limit, whatever it holds
+    refusal                          the fallback model, whatever it holds
+    model_context_window_exceeded    sum up, whatever it holds
+    anything else, or none           invalid_response, whatever it holds
 
-Only the first two rows run anything: a cut call may parse and still not be what the model was about to write.
+Only the first two rows run anything: a cut call may parse and still not be what the model was about to write. What is
+asked again is bounded, reason by reason; after that the task ends, and says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from settled.activities.calls import is_blank, is_call
 from settled.workflows.contract.ending import EndReason
-from settled.workflows.contract.turn import End, Resend
+from settled.workflows.contract.turn import Again, Compact, End, Repeats, Resend
 
-MOST_RESENDS = 5
 MOST_CALLS = 256
 """Calls of one response; their proposals stand in history, in one value."""
 
@@ -41,24 +42,94 @@ class Run(StrEnum):
     CALLS = "calls"
 
 
-INVALID = EndReason.INVALID_RESPONSE
+class Step(StrEnum):
+    """What the table says."""
 
-TABLE: dict[str, dict[Content, EndReason | type[Resend] | Run]] = {
-    "tool_use": {Content.CALLS: Run.CALLS, Content.WORDS: INVALID, Content.NOTHING: INVALID},
-    "end_turn": {Content.CALLS: Run.CALLS, Content.WORDS: EndReason.COMPLETED, Content.NOTHING: INVALID},
-    "stop_sequence": {Content.CALLS: Run.CALLS, Content.WORDS: EndReason.COMPLETED, Content.NOTHING: INVALID},
-    "pause_turn": {Content.CALLS: INVALID, Content.WORDS: Resend, Content.NOTHING: Resend},
-    "compaction": {Content.CALLS: INVALID, Content.WORDS: Resend, Content.NOTHING: Resend},
-    "max_tokens": dict.fromkeys(Content, EndReason.OUTPUT_TRUNCATED),
-    "refusal": dict.fromkeys(Content, EndReason.REFUSED),
-    "model_context_window_exceeded": dict.fromkeys(Content, EndReason.CONTEXT_EXHAUSTED),
+    RUN = "run"
+    FINISH = "finish"
+    SEND_BACK = "send_back"
+    RAISE = "raise"
+    ASK_AGAIN = "ask_again"
+    SAY_SO = "say_so"
+    FALL_BACK = "fall_back"
+    SUM_UP = "sum_up"
+    INVALID = "invalid"
+
+
+TABLE: dict[str, dict[Content, Step]] = {
+    "tool_use": {Content.CALLS: Step.RUN, Content.WORDS: Step.ASK_AGAIN, Content.NOTHING: Step.ASK_AGAIN},
+    "end_turn": {Content.CALLS: Step.RUN, Content.WORDS: Step.FINISH, Content.NOTHING: Step.SAY_SO},
+    "stop_sequence": {Content.CALLS: Step.RUN, Content.WORDS: Step.FINISH, Content.NOTHING: Step.SAY_SO},
+    "pause_turn": {Content.CALLS: Step.INVALID, Content.WORDS: Step.SEND_BACK, Content.NOTHING: Step.SEND_BACK},
+    "compaction": {Content.CALLS: Step.INVALID, Content.WORDS: Step.SEND_BACK, Content.NOTHING: Step.SEND_BACK},
+    "max_tokens": dict.fromkeys(Content, Step.RAISE),
+    "refusal": dict.fromkeys(Content, Step.FALL_BACK),
+    "model_context_window_exceeded": dict.fromkeys(Content, Step.SUM_UP),
 }
 
-DETAIL = {
-    EndReason.OUTPUT_TRUNCATED: "the response was cut off at its token limit; none of its calls was run",
-    EndReason.REFUSED: "the model refused to answer; nothing of its response was run",
-    EndReason.CONTEXT_EXHAUSTED: "the conversation no longer fits the model's context",
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """How often a step may be taken in a row, and the end if that isn't enough."""
+
+    why: Again
+    most: int
+    end: EndReason
+    detail: str
+
+
+BOUNDS: dict[Step, Bound] = {
+    Step.SEND_BACK: Bound(
+        why=Again.PAUSED,
+        most=5,
+        end=EndReason.INVALID_RESPONSE,
+        detail="the provider paused its turn more than 5 times in a row",
+    ),
+    Step.RAISE: Bound(
+        why=Again.TRUNCATED,
+        most=3,
+        end=EndReason.OUTPUT_TRUNCATED,
+        detail="the response was cut off at its token limit; none of its calls was run",
+    ),
+    Step.ASK_AGAIN: Bound(
+        why=Again.MALFORMED,
+        most=1,
+        end=EndReason.INVALID_RESPONSE,
+        detail="the response said twice that it calls a tool, and held no call",
+    ),
+    Step.SAY_SO: Bound(
+        why=Again.EMPTY,
+        most=2,
+        end=EndReason.INVALID_RESPONSE,
+        detail="the response was empty, though the model was told so twice",
+    ),
+    Step.FALL_BACK: Bound(
+        why=Again.FALLBACK,
+        most=10,
+        end=EndReason.REFUSED,
+        detail="the model refused to answer; nothing of its response was run",
+    ),
+    Step.SUM_UP: Bound(
+        why=Again.COMPACTED,
+        most=1,
+        end=EndReason.CONTEXT_EXHAUSTED,
+        detail="the conversation doesn't fit the model's context, not even summed up",
+    ),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """What is left to go on with."""
+
+    repeats: Repeats
+    """What was done in a row already."""
+    max_tokens: int
+    """The response's token limit."""
+    max_tokens_most: int
+    """The highest that it may have."""
+    fallback: bool
+    """Whether another model may take over."""
 
 
 def kind_of(content: Sequence[Any]) -> Content:
@@ -69,26 +140,43 @@ def kind_of(content: Sequence[Any]) -> Content:
     return Content.WORDS if said else Content.NOTHING
 
 
-def judge(stop_reason: str | None, content: Sequence[Any], resends: int) -> End | Resend | Run:
+def judge(stop_reason: object, content: Sequence[Any], means: Means) -> End | Resend | Compact | Run:
     """What to do with a response.
 
     Args:
         stop_reason: as received.
         content: the content blocks, as received.
-        resends: how many times in a row the transcript was already sent again as it stood.
+        means: what is left to go on with.
     """
     calls = sum(is_call(block) for block in content)
     if calls > MOST_CALLS:
-        return End(reason=INVALID, detail=f"the response holds {calls} calls; at most {MOST_CALLS} are run")
+        return _invalid(f"the response holds {calls} calls; at most {MOST_CALLS} are run")
     kind = kind_of(content)
-    decided = TABLE.get(stop_reason, {}).get(kind, INVALID) if isinstance(stop_reason, str) else INVALID
-    if decided is Run.CALLS:
-        return Run.CALLS
-    if decided is Resend:
-        if resends < MOST_RESENDS:
-            return Resend()
-        return End(reason=INVALID, detail=f"the provider paused its turn {resends + 1} times in a row")
-    assert isinstance(decided, EndReason)
-    if decided is INVALID:
-        return End(reason=INVALID, detail=f"the response stopped with {repr(stop_reason)[:80]} and held {kind}")
-    return End(reason=decided, detail=DETAIL.get(decided, ""))
+    step = TABLE.get(stop_reason, {}).get(kind, Step.INVALID) if isinstance(stop_reason, str) else Step.INVALID
+    match step:
+        case Step.RUN:
+            return Run.CALLS
+        case Step.FINISH:
+            return End(reason=EndReason.COMPLETED)
+        case Step.INVALID:
+            return _invalid(f"the response stopped with {repr(stop_reason)[:80]} and held {kind}")
+        case _:
+            return once_more(step, means)
+
+
+def once_more(step: Step, means: Means) -> End | Resend | Compact:
+    """The step, if it may be taken once more; else the end."""
+    bound = BOUNDS[step]
+    exhausted = getattr(means.repeats, bound.why) >= bound.most
+    if step is Step.FALL_BACK:
+        exhausted = exhausted or not means.fallback
+    higher = min(2 * means.max_tokens, means.max_tokens_most) if step is Step.RAISE else None
+    if higher is not None and higher <= means.max_tokens:
+        exhausted = True
+    if exhausted:
+        return End(reason=bound.end, detail=bound.detail)
+    return Compact() if step is Step.SUM_UP else Resend(why=bound.why, max_tokens=higher)
+
+
+def _invalid(detail: str) -> End:
+    return End(reason=EndReason.INVALID_RESPONSE, detail=detail)

@@ -10,7 +10,7 @@ from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.loop import Counters, LoopState, Pending
 from settled.workflows.contract.operation import LedgerView, OperationState, Outcome, Standing
 from settled.workflows.contract.task import Conduct, Limits, OnNeedsHuman, Opened
-from settled.workflows.contract.turn import Ask, End, Resend, RunBatches, Turn
+from settled.workflows.contract.turn import Ask, Compact, End, Repeats, Resend, RunBatches, Turn
 
 MOST_RECHECK_SECONDS = 3600.0
 MOST_BLOCKED_SECONDS = 300.0
@@ -32,7 +32,13 @@ def first_state(opened: Opened, now: float) -> LoopState:
 
 def question(state: LoopState) -> Ask:
     """The next model request."""
-    return Ask(head=state.head, results=state.pending.results, resends=state.resends)
+    return Ask(
+        head=state.head,
+        results=state.pending.results,
+        repeats=state.repeats,
+        max_tokens=state.max_tokens,
+        compact=state.context_full,
+    )
 
 
 def after_turn(state: LoopState, turn: Turn) -> LoopState:
@@ -41,13 +47,16 @@ def after_turn(state: LoopState, turn: Turn) -> LoopState:
     Raises:
         UnknownCommand: the response's command is none of this release.
     """
-    pending, resends, ending = Pending(), 0, None
+    pending, repeats, max_tokens, ending = Pending(), Repeats(), None, None
+    context_full = turn.context_full
     match turn.next:
         case RunBatches(calls=calls, batches=batches):
             answers = tuple(call.answer for call in calls if call.answer is not None)
             pending = Pending(calls=calls, batches=batches, results=answers)
-        case Resend():
-            resends = state.resends + 1
+        case Resend(why=why):
+            repeats, max_tokens = state.repeats.plus(why), turn.next.max_tokens
+        case Compact():
+            repeats, context_full = state.repeats, True
         case End() as end:
             ending = end
         case _:
@@ -57,13 +66,17 @@ def after_turn(state: LoopState, turn: Turn) -> LoopState:
             "requests": state.counters.requests + 1,
             "attempts": state.counters.attempts + turn.attempts,
             "calls": state.counters.calls + len(pending.calls),
+            "server_calls": state.counters.server_calls + turn.server_calls,
         }
     )
     return state.model_copy(
         update={
             "head": turn.head,
             "pending": pending,
-            "resends": resends,
+            "repeats": repeats,
+            "max_tokens": max_tokens,
+            "context_full": context_full,
+            "model": turn.model or state.model,
             "ending": ending,
             "counters": counters,
             "usage": state.usage.plus(turn.usage),

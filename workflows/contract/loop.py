@@ -5,12 +5,12 @@ from __future__ import annotations
 from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.operation import LedgerView
 from settled.workflows.contract.task import Opened
-from settled.workflows.contract.turn import End, Proposal, Usage
+from settled.workflows.contract.turn import End, Proposal, Repeats, Usage
 from settled.workflows.contract.values import Digest, Value
 
 
 class Counters(Value):
-    """The loop's four counters."""
+    """The loop's counters."""
 
     turns: int = 0
     """Turns that were run: one more each time a response's calls are all answered."""
@@ -20,6 +20,8 @@ class Counters(Value):
     """Attempts of model requests."""
     calls: int = 0
     """Calls that the model proposed."""
+    server_calls: int = 0
+    """Calls that the provider ran itself."""
 
 
 class Pending(Value):
@@ -55,8 +57,14 @@ class LoopState(Value):
     """The last node of the transcript."""
     pending: Pending = Pending()
     """The calls of the last response."""
-    resends: int = 0
-    """How many times in a row the transcript was sent again as it stood."""
+    repeats: Repeats = Repeats()
+    """How many times the model was asked again since the last turn was run."""
+    max_tokens: int | None = None
+    """The token limit of the next response, where it is not the profile's."""
+    context_full: bool = False
+    """Whether the conversation is to be summed up before the next request."""
+    model: str = ""
+    """The model that answered last."""
     counters: Counters = Counters()
     """The counters."""
     usage: Usage = Usage()

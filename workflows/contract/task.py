@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StringConstraints
@@ -12,16 +13,30 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:/-]{
 """A name in lists, keys and URLs: up to 128 letters, digits and . _ @ : / -"""
 
 
+Count = Annotated[int, Field(gt=0, le=1_000_000)]
+Tokens = Annotated[int, Field(gt=0, le=1_000_000_000_000)]
+Dollars = Annotated[Decimal, Field(gt=0, le=1_000_000, decimal_places=6)]
+WallSeconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+
+
 class Budget(Value):
     """What a task may spend. A limit that is left out is the agent profile's."""
 
     model_config = ConfigDict(extra="forbid")
 
-    turns: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
+    turns: Count | None = None
     """Turns (one model response and the running of its calls) that may be run."""
-    requests: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
+    requests: Count | None = None
     """Model requests that may be made."""
-    wall_seconds: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
+    calls: Count | None = None
+    """Tool calls after which no further model request is made; the calls of one response are run together."""
+    input_tokens: Tokens | None = None
+    """Tokens that the model may read, the cached ones too."""
+    output_tokens: Tokens | None = None
+    """Tokens that the model may write."""
+    cost: Dollars | None = None
+    """US dollars that the model requests may cost, by the worker's price table."""
+    wall_seconds: WallSeconds | None = None
     """Seconds from the task's start after which no further model request is made and no result is waited for."""
 
 
@@ -66,8 +81,16 @@ class OnNeedsHuman(OpenEnum):
     END = "end"
 
 
+class OnExhausted(OpenEnum):
+    """What a task does when it reaches a limit of its budget."""
+
+    END = "end"
+    WAIT = "wait"
+    """It waits until somebody extends the budget."""
+
+
 class Limits(Value):
-    """The resolved budget of one task."""
+    """The resolved budget of one task. None: no limit."""
 
     turns: int
     """Turns that may be run."""
@@ -75,6 +98,14 @@ class Limits(Value):
     """Model requests that may be made."""
     wall_seconds: float
     """Seconds from the task's start."""
+    calls: int | None = None
+    """Tool calls that may be run."""
+    input_tokens: int | None = None
+    """Tokens that the model may read, the cached ones too."""
+    output_tokens: int | None = None
+    """Tokens that the model may write."""
+    cost: Decimal | None = None
+    """US dollars that the model requests may cost."""
 
 
 class Conduct(Value):
@@ -92,6 +123,8 @@ class Conduct(Value):
     """History events after which the run is continued as a new one at the next quiet point."""
     on_needs_human: OnNeedsHuman = OnNeedsHuman.WAIT
     """What to do when only a person can settle an operation."""
+    on_exhausted: OnExhausted = OnExhausted.END
+    """What to do when a limit of the budget is reached."""
 
 
 class Opened(Value):

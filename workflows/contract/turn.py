@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -64,10 +65,38 @@ class RunBatches(Value):
     """Slots, in the order in which they may run."""
 
 
+class Again(OpenEnum):
+    """Why the model is asked once more, without a turn having been run."""
+
+    PAUSED = "paused"
+    """The provider paused its turn: the transcript goes back as it stands."""
+    TRUNCATED = "truncated"
+    """The response was cut at its token limit: the same request, with a higher one."""
+    MALFORMED = "malformed"
+    """The response said that it calls a tool, and called none: the same request."""
+    EMPTY = "empty"
+    """The response was empty: the model is told so."""
+    FALLBACK = "fallback"
+    """The model refused, or is overloaded: the next one of the profile's chain, in a conversation of its own."""
+    COMPACTED = "compacted"
+    """The conversation was summed up, and goes on in a new one."""
+
+
 class Resend(Value):
-    """Send the transcript again as it stands (the provider paused its turn)."""
+    """Ask the model again, from the head that comes with it."""
 
     do: Literal["resend"] = "resend"
+    """The command's name."""
+    why: Again = Again.PAUSED
+    """What it is for; each reason is bounded by itself."""
+    max_tokens: int | None = None
+    """The token limit of the next response, where it is not the profile's."""
+
+
+class Compact(Value):
+    """Have the conversation summed up before anything else is asked: it doesn't fit the model's context."""
+
+    do: Literal["compact"] = "compact"
     """The command's name."""
 
 
@@ -82,7 +111,7 @@ class End(Value):
     """One line that explains it, for people."""
 
 
-Next = Annotated[RunBatches | Resend | End, Field(discriminator="do")]
+Next = Annotated[RunBatches | Resend | Compact | End, Field(discriminator="do")]
 """The closed set of commands that the loop interprets. A command from a newer release stops the task until a worker
 that knows it comes back: it fails the workflow task, not the workflow."""
 
@@ -98,10 +127,42 @@ class Usage(Value):
     """Tokens read from the provider's prompt cache."""
     cache_write_tokens: int = 0
     """Tokens written to the provider's prompt cache."""
+    cost: Decimal = Decimal(0)
+    """US dollars, by the worker's price table; without the requests that it has no price for."""
+    unpriced: int = 0
+    """Requests whose model has no price in the table: the true cost is higher then."""
 
     def plus(self, other: Usage) -> Usage:
         """The sum of both."""
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
+
+    @property
+    def read_tokens(self) -> int:
+        """Tokens read, the cached ones too."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+
+class Repeats(Value):
+    """How many times the model was asked again since the last turn was run, by reason."""
+
+    paused: int = 0
+    """After a pause of the provider's."""
+    truncated: int = 0
+    """After a response that was cut off."""
+    malformed: int = 0
+    """After a response that said that it calls, and didn't."""
+    empty: int = 0
+    """After an empty response."""
+    fallback: int = 0
+    """By another model."""
+    compacted: int = 0
+    """After the conversation was summed up."""
+
+    def plus(self, why: Again) -> Repeats:
+        """One more, for this reason; a reason of a newer release is counted by nobody."""
+        if why not in Repeats.model_fields:
+            return self
+        return self.model_copy(update={why: getattr(self, why) + 1})
 
 
 class Ask(Value):
@@ -111,8 +172,12 @@ class Ask(Value):
     """The last node of the transcript."""
     results: tuple[CallResult, ...] = ()
     """One result for each call of the last assistant message."""
-    resends: int = 0
-    """How many times in a row the transcript was sent again as it stood."""
+    repeats: Repeats = Repeats()
+    """How many times in a row the model was asked again."""
+    max_tokens: int | None = None
+    """The token limit of the response, where it is not the profile's."""
+    compact: bool = False
+    """Whether the conversation is to be summed up instead of going on."""
 
 
 class Turn(Value):
@@ -128,6 +193,12 @@ class Turn(Value):
     """The provider's id of the request."""
     attempts: int = 1
     """Attempts that it took."""
+    model: str = ""
+    """The model that was asked."""
+    server_calls: int = 0
+    """Calls in the response that the provider ran itself."""
+    context_full: bool = False
+    """Whether the conversation is to be summed up before the next request."""
     preview: str = ""
     """The beginning of the model's text, for people who watch."""
     ledger: LedgerView = LedgerView()
