@@ -21,7 +21,7 @@ from settled.activities.calls import is_server_call, view
 from settled.activities.composing import answer_calls, unknown_to
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
-from settled.activities.model_errors import Remedy, RequestFailed, Trouble, classify
+from settled.activities.model_errors import MOST_REQUEST_ID, Remedy, RequestFailed, Trouble, classify
 from settled.activities.model_provider import Provider, Received
 from settled.activities.proposing import proposals_of
 from settled.activities.registry import Registry
@@ -37,7 +37,6 @@ from settled.workflows.errors import TranscriptError
 
 MOST_PREVIEW = 200
 MOST_DETAIL = 1_000
-MOST_REQUEST_ID = 128
 STORE_RETRY_SECONDS = 240.0
 """How long the store may be away before an attempt of the request fails."""
 ATTEMPTS_BEFORE_FALLBACK = 2
@@ -90,12 +89,14 @@ class ModelActivities:
         try:
             request = await _patiently(lambda: self._compose(ask, record))
         except TranscriptError as error:
-            return Turn(head=ask.head, next=End(reason=EndReason.INVALID_RESPONSE, detail=str(error)[:MOST_DETAIL]))
+            broken = End(reason=EndReason.INVALID_RESPONSE, detail=str(error)[:MOST_DETAIL])
+            ledger = await _patiently(lambda: self.stores.ledger.view(record.task))
+            return Turn(head=ask.head, next=broken, attempts=info.attempt, ledger=ledger)
         try:
             stored = await self._stored_or_asked(request)
         except RequestFailed as failed:
             trouble = failed.trouble
-            return await _patiently(lambda: self._go_on_without(trouble, request, ask))
+            return await _patiently(lambda: self._go_on_without(trouble, request, ask, record))
         return await _patiently(lambda: self._judge(ask, request, stored, record))
 
     async def _compose(self, ask: Ask, record: TaskRecord) -> Request:
@@ -141,26 +142,28 @@ class ModelActivities:
         except Exception as error:
             raise RequestFailed(classify(error)) from error
 
-    async def _go_on_without(self, trouble: Trouble, request: Request, ask: Ask) -> Turn:
+    async def _go_on_without(self, trouble: Trouble, request: Request, ask: Ask, record: TaskRecord) -> Turn:
         """What to do where the request brought no response.
 
         Raises:
             ApplicationError: it is to be tried again, or given up.
         """
-        means, attempt = request.means(ask), activity.info().attempt
-        command: Next | None = None
-        if trouble.remedy is Remedy.SUM_UP:
-            command = stop_table.once_more(stop_table.Step.SUM_UP, means)
-        elif trouble.remedy is Remedy.FALL_BACK and means.fallback and attempt >= ATTEMPTS_BEFORE_FALLBACK:
-            command = stop_table.once_more(stop_table.Step.FALL_BACK, means)
+        command = _without_response(trouble.remedy, request.means(ask), raised=ask.max_tokens is not None)
         if command is None:
             raise trouble.failure()
-        head = await self._goes_on_from(command, request.asked, request.asked)
-        return Turn(head=head, next=command, attempts=attempt, model=request.root.model, request_id=trouble.request_id)
+        return Turn(
+            head=await self._goes_on_from(command, request.asked, request.asked),
+            next=command,
+            attempts=activity.info().attempt,
+            model=request.root.model,
+            request_id=trouble.request_id,
+            ledger=await self.stores.ledger.view(record.task),
+        )
 
     async def _judge(self, ask: Ask, request: Request, stored: Stored, record: TaskRecord) -> Turn:
         content = stored.message["content"]
-        decided = stop_table.judge(stored.message.get("stop_reason"), content, request.means(ask))
+        reason, details = stored.message.get("stop_reason"), stored.message.get("stop_details")
+        decided = stop_table.judge(reason, content, request.means(ask), details)
         command: Next = await self._proposals(content, record) if decided is stop_table.Run.CALLS else decided
         mentions = [call.intent.key for call in command.calls if call.intent] if isinstance(command, RunBatches) else []
         node = make_node(await self.stores.transcripts.node(stored.asked), Role.ASSISTANT, content, mentions)
@@ -202,6 +205,27 @@ class ModelActivities:
                 return said.digest
             case _:
                 return answered
+
+
+def _without_response(remedy: Remedy, means: stop_table.Means, *, raised: bool) -> Next | None:
+    """What the loop is to do where there is no response; none: the request is tried again, or given up."""
+    match remedy:
+        case Remedy.SUM_UP:
+            return stop_table.once_more(stop_table.Step.SUM_UP, means)
+        case Remedy.LOWER if raised:
+            cut = stop_table.BOUNDS[stop_table.Step.RAISE]
+            return End(reason=cut.end, detail=f"{cut.detail}; the model allows no higher one")
+        case Remedy.FALL_BACK if means.fallback and _tried_enough():
+            return stop_table.once_more(stop_table.Step.FALL_BACK, means)
+        case _:
+            return None
+
+
+def _tried_enough() -> bool:
+    """Whether an overloaded model has had its attempts: a few, or all that there are."""
+    info = activity.info()
+    most = info.retry_policy.maximum_attempts if info.retry_policy else 0
+    return info.attempt >= (min(most, ATTEMPTS_BEFORE_FALLBACK) or ATTEMPTS_BEFORE_FALLBACK)
 
 
 def _usage(message: dict[str, Any]) -> Usage:

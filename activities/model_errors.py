@@ -2,10 +2,20 @@
 
 Temporal owns the retries; the SDK makes none. Class names of the SDK follow the server's error codes, so a list of
 names would leak: the decision is made by status, header and error type.
+
+    the conversation or the request is too long      sum up
+    the token limit is above what the model allows   a lower limit
+    a cap on spending                                give up
+    x-should-retry                                   as it says
+    529, overloaded_error                            retry; another model where there is one
+    408, 409, 429, 500 and above                     retry
+    connection, timeout, a stream that was cut       retry
+    anything else                                    give up
 """
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,12 +27,20 @@ from typing import Any
 import httpx2
 from temporalio.exceptions import ApplicationError
 
+from settled.activities.artifacts import clean
 from settled.activities.model_stream import StreamError, UnknownEvent
 
 RETRIED_STATUSES = frozenset({408, 409, 429})
 RETRIED_TYPES = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 """Error types that may pass, where they come as an event within a stream whose status was 200."""
+BROKEN = (StreamError, httpx2.RequestError, TimeoutError, UnicodeDecodeError, json.JSONDecodeError)
+"""What comes of a connection or a stream that broke. A request that can't be built raises other builtin errors."""
+TOO_LONG = ("prompt is too long", "exceed context limit")
+"""There is no error code for it, only these words."""
+TOO_HIGH = "maximum allowed number of output tokens"
 MOST_RETRY_AFTER = 300.0
+MOST_TEXT = 300
+MOST_REQUEST_ID = 128
 
 
 class Remedy(StrEnum):
@@ -34,6 +52,8 @@ class Remedy(StrEnum):
     """It may pass; another model may be quicker."""
     SUM_UP = "sum_up"
     """The conversation is too long for the model."""
+    LOWER = "lower"
+    """The response's token limit is above what the model allows."""
     GIVE_UP = "give_up"
     """It won't pass by itself."""
 
@@ -75,53 +95,57 @@ def classify(error: Exception) -> Trouble:
     Args:
         error: whatever the request raised.
     """
-    text = " ".join(str(error).split())[:300]
-    request_id = getattr(error, "request_id", None)
+    text = " ".join(clean(str(error)).split())[:MOST_TEXT]
+    request_id = clean(str(getattr(error, "request_id", None) or ""))[:MOST_REQUEST_ID]
     message = f"{type(error).__name__}: {text}" + (f" (request {request_id})" if request_id else "")
-    remedy = _remedy(error)
-    return Trouble(remedy=remedy, message=message, request_id=str(request_id or ""), after=_retry_after(error))
+    return Trouble(remedy=_remedy(error), message=message, request_id=request_id, after=_retry_after(error))
 
 
 def _remedy(error: Exception) -> Remedy:
     if _is_too_long(error):
         return Remedy.SUM_UP
+    if _status(error) in (200, 400) and TOO_HIGH in str(error):
+        return Remedy.LOWER
     if not _may_pass(error):
         return Remedy.GIVE_UP
-    return Remedy.FALL_BACK if _is_overloaded(error) else Remedy.RETRY
+    return Remedy.FALL_BACK if _status(error) == 529 or _type(error) == "overloaded_error" else Remedy.RETRY
 
 
-def _is_overloaded(error: Any) -> bool:
-    return getattr(error, "status_code", None) == 529 or getattr(error, "type", None) == "overloaded_error"
+def _status(error: Exception) -> int | None:
+    """The HTTP status; 200 where the error came as an event within a stream."""
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
 
 
-def _is_too_long(error: Any) -> bool:
-    status, text = getattr(error, "status_code", None), str(error)
-    return status == 413 or (status == 400 and "prompt is too long" in text)
+def _type(error: Exception) -> object:
+    return getattr(error, "type", None)
+
+
+def _is_too_long(error: Exception) -> bool:
+    status = _status(error)
+    if status == 413 or (status == 200 and _type(error) == "request_too_large"):
+        return True
+    return status in (200, 400) and any(words in str(error) for words in TOO_LONG)
 
 
 def _may_pass(error: Exception) -> bool:
     if isinstance(error, UnknownEvent):
         return False
-    if isinstance(error, StreamError | httpx2.RequestError | TimeoutError | UnicodeDecodeError):
+    if isinstance(error, BROKEN):
         return True
-    response = getattr(error, "response", None)
-    if response is None:
-        # The SDK's connection and timeout errors carry no response; errors in building the request are builtin ones.
-        return hasattr(error, "request")
-    told = response.headers.get("x-should-retry")
+    if "spend_limit" in str(getattr(error, "error_code", None) or ""):
+        return False  # a cap on spending doesn't pass by waiting
+    response, status = getattr(error, "response", None), _status(error)
+    told = response.headers.get("x-should-retry") if response is not None else None
     if told in ("true", "false"):
         return bool(told == "true")
-    if _is_spend_limit(error):
-        return False
-    status = int(getattr(error, "status_code", 0))
+    if status is None:
+        # The SDK's connection and timeout errors carry a request and no response; so do those of getting credentials
+        # from a server, at least as their cause. Errors in building the request are builtin ones.
+        return hasattr(error, "request") or isinstance(error.__cause__, BROKEN)
     if status == 200:
-        return getattr(error, "type", None) in RETRIED_TYPES
+        return _type(error) in RETRIED_TYPES
     return status in RETRIED_STATUSES or status >= 500
-
-
-def _is_spend_limit(error: Any) -> bool:
-    """A cap on spending doesn't pass by waiting."""
-    return "spend_limit" in str(getattr(error, "error_code", "") or "")
 
 
 def _retry_after(error: Any) -> timedelta | None:

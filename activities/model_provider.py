@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,16 +61,17 @@ class Provider:
         client = await self.warm_up()
         accumulator = Accumulator()
         async with client.messages.with_streaming_response.create(**parameters, stream=True) as response:
-            if "text/event-stream" not in response.headers.get("content-type", ""):
-                raise StreamError("the server's answer is not an event stream")
-            async for event in AsyncStream.raw_events(response.http_response):
-                if event.event == "error":
-                    raise _stream_error(event.data, response.http_response)
-                if event.event:
-                    accumulator.take(event.event, event.data)
-                    progress(accumulator.characters)
-            message = accumulator.finish()
-            return Received(message=_checked(message), request_id=response.headers.get("request-id", ""))
+            request_id = response.headers.get("request-id", "")
+            with _naming(request_id):
+                if "text/event-stream" not in response.headers.get("content-type", ""):
+                    raise StreamError("the server's answer is not an event stream")
+                async for event in AsyncStream.raw_events(response.http_response):
+                    if event.event == "error":
+                        raise _stream_error(event.data, response.http_response)
+                    if event.event:
+                        accumulator.take(event.event, event.data)
+                        progress(accumulator.characters)
+                return Received(message=_checked(accumulator.finish()), request_id=request_id)
 
     async def close(self) -> None:
         """Give back the connections."""
@@ -84,6 +86,16 @@ class Provider:
         # A proxy variable of the environment would hijack a loopback address.
         http = DefaultAsyncHttpxClient(trust_env=False)
         return AsyncAnthropic(api_key="local", base_url=self._url, max_retries=0, http_client=http)
+
+
+@contextmanager
+def _naming(request_id: str) -> Iterator[None]:
+    """Errors within a stream get the id of its request: they come from the HTTP library, which doesn't know it."""
+    try:
+        yield
+    except Exception as error:
+        vars(error).setdefault("request_id", request_id)
+        raise
 
 
 def _checked(message: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """From the provider's raw events to the message, as it was sent: nothing is repaired, nothing is dropped. Pure.
 
 The SDK's own helper returns a message even where the stream ended in the middle of it, and mends cut tool JSON
-silently. Here a message counts only if `message_stop` came and a stop reason was given.
+silently. Here a message counts only if `message_stop` came and the provider said why it stopped; if it said "null",
+that stands in the message as well, and the stop table knows what it means.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Accumulator:
     def __init__(self) -> None:
         self.message: dict[str, Any] | None = None
         self.stopped = False
+        self._reason_given = False
         self._open: dict[int, list[str]] = {}
         """The blocks that have not stopped, and the JSON of their inputs so far."""
         self._broken: set[int] = set()
@@ -58,12 +60,12 @@ class Accumulator:
         """
         if self.message is None or not self.stopped:
             raise StreamError("the stream ended before the message did")
-        reason = self.message.get("stop_reason")
-        if not isinstance(reason, str):
+        if not self._reason_given:
             raise StreamError("the message has no stop reason")
         if self._open:
             raise StreamError("the stream ended within a block")
-        if self._broken and reason in RUNNING_REASONS:
+        reason = self.message["stop_reason"]
+        if self._broken and isinstance(reason, str) and reason in RUNNING_REASONS:
             raise StreamError("the stream ended within a tool's input")
         return self.message
 
@@ -109,7 +111,13 @@ class Accumulator:
     def _message_delta(self, data: dict[str, Any]) -> None:
         message = self._whole()
         message.update(data["delta"])
-        message.setdefault("usage", {}).update({k: v for k, v in data.get("usage", {}).items() if v is not None})
+        self._reason_given = self._reason_given or "stop_reason" in data["delta"]
+        usage = message.setdefault("usage", {})
+        for name, counted in (data.get("usage") or {}).items():
+            if counted is not None or name not in usage:  # null: what the start said still holds
+                usage[name] = counted
+        # What stands beside the two is the message's, too.
+        message.update({name: data[name] for name in data.keys() - {"type", "delta", "usage"}})
 
     def _stop(self, _data: dict[str, Any]) -> None:
         self._whole()

@@ -15,17 +15,19 @@ asked again is bounded, reason by reason; after that the task ends, and says why
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from settled.activities.artifacts import clean
 from settled.activities.calls import is_blank, is_call
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.turn import Again, Compact, End, Repeats, Resend
 
 MOST_CALLS = 256
 """Calls of one response; their proposals stand in history, in one value."""
+MOST_CATEGORY = 80
 
 
 class Content(StrEnum):
@@ -140,13 +142,16 @@ def kind_of(content: Sequence[Any]) -> Content:
     return Content.WORDS if said else Content.NOTHING
 
 
-def judge(stop_reason: object, content: Sequence[Any], means: Means) -> End | Resend | Compact | Run:
+def judge(
+    stop_reason: object, content: Sequence[Any], means: Means, details: object = None
+) -> End | Resend | Compact | Run:
     """What to do with a response.
 
     Args:
         stop_reason: as received.
         content: the content blocks, as received.
         means: what is left to go on with.
+        details: what the provider says about the stop, as received; it names the category of a refusal.
     """
     calls = sum(is_call(block) for block in content)
     if calls > MOST_CALLS:
@@ -161,11 +166,17 @@ def judge(stop_reason: object, content: Sequence[Any], means: Means) -> End | Re
         case Step.INVALID:
             return _invalid(f"the response stopped with {repr(stop_reason)[:80]} and held {kind}")
         case _:
-            return once_more(step, means)
+            return once_more(step, means, _category(details) if step is Step.FALL_BACK else "")
 
 
-def once_more(step: Step, means: Means) -> End | Resend | Compact:
-    """The step, if it may be taken once more; else the end."""
+def once_more(step: Step, means: Means, category: str = "") -> End | Resend | Compact:
+    """The step, if it may be taken once more; else the end.
+
+    Args:
+        step: one of those that are bounded.
+        means: what is left to go on with.
+        category: the provider's word for what was refused.
+    """
     bound = BOUNDS[step]
     exhausted = getattr(means.repeats, bound.why) >= bound.most
     if step is Step.FALL_BACK:
@@ -174,8 +185,13 @@ def once_more(step: Step, means: Means) -> End | Resend | Compact:
     if higher is not None and higher <= means.max_tokens:
         exhausted = True
     if exhausted:
-        return End(reason=bound.end, detail=bound.detail)
+        return End(reason=bound.end, detail=bound.detail + (f" (category: {category})" if category else ""))
     return Compact() if step is Step.SUM_UP else Resend(why=bound.why, max_tokens=higher)
+
+
+def _category(details: object) -> str:
+    category = details.get("category") if isinstance(details, Mapping) else None
+    return " ".join(clean(category).split())[:MOST_CATEGORY] if isinstance(category, str) else ""
 
 
 def _invalid(detail: str) -> End:

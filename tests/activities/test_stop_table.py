@@ -5,9 +5,20 @@ from typing import Any
 
 import pytest
 
-from settled.activities.stop_table import MOST_RESENDS, TABLE, Content, Run, judge, kind_of
+from settled.activities.stop_table import (
+    BOUNDS,
+    MOST_CALLS,
+    TABLE,
+    Content,
+    Means,
+    Run,
+    Step,
+    judge,
+    kind_of,
+    once_more,
+)
 from settled.workflows.contract.ending import EndReason
-from settled.workflows.contract.turn import End, Resend
+from settled.workflows.contract.turn import Again, Compact, End, Repeats, Resend
 
 Json = dict[str, Any]
 CALL: Json = {"type": "tool_use", "id": "a", "name": "look_up", "input": {}}
@@ -36,19 +47,30 @@ HOLDS_NOTHING: list[list[Json]] = [
     [UNKNOWN],
 ]
 
-RUN, GO_ON = Run.CALLS, Resend()
+
+def means(
+    repeats: Repeats | None = None, *, max_tokens: int = 100, max_tokens_most: int = 400, fallback: bool = True
+) -> Means:
+    """Everything is left to go on with, unless a test says otherwise."""
+    return Means(
+        repeats=repeats or Repeats(), max_tokens=max_tokens, max_tokens_most=max_tokens_most, fallback=fallback
+    )
+
+
+RUN, FULL = Run.CALLS, Compact()
+BACK, AGAIN, SAY_SO = Resend(why=Again.PAUSED), Resend(why=Again.MALFORMED), Resend(why=Again.EMPTY)
+RAISED, OTHER = Resend(why=Again.TRUNCATED, max_tokens=200), Resend(why=Again.FALLBACK)
 INVALID, DONE = EndReason.INVALID_RESPONSE, EndReason.COMPLETED
-CUT, REFUSED, FULL = EndReason.OUTPUT_TRUNCATED, EndReason.REFUSED, EndReason.CONTEXT_EXHAUSTED
 
 # stop reason: with calls, with words, with neither
 EXPECTED: dict[Any, tuple[Any, Any, Any]] = {
-    "tool_use": (RUN, INVALID, INVALID),
-    "end_turn": (RUN, DONE, INVALID),
-    "stop_sequence": (RUN, DONE, INVALID),
-    "pause_turn": (INVALID, GO_ON, GO_ON),
-    "compaction": (INVALID, GO_ON, GO_ON),
-    "max_tokens": (CUT, CUT, CUT),
-    "refusal": (REFUSED, REFUSED, REFUSED),
+    "tool_use": (RUN, AGAIN, AGAIN),
+    "end_turn": (RUN, DONE, SAY_SO),
+    "stop_sequence": (RUN, DONE, SAY_SO),
+    "pause_turn": (INVALID, BACK, BACK),
+    "compaction": (INVALID, BACK, BACK),
+    "max_tokens": (RAISED, RAISED, RAISED),
+    "refusal": (OTHER, OTHER, OTHER),
     "model_context_window_exceeded": (FULL, FULL, FULL),
     None: (INVALID, INVALID, INVALID),
     "": (INVALID, INVALID, INVALID),
@@ -66,7 +88,7 @@ MATRIX = [
 
 @pytest.mark.parametrize(("reason", "content", "decided"), MATRIX, ids=lambda value: str(value)[:60])
 def test_r8_stop_reason_and_content_are_judged_together(reason: Any, content: list[Json], decided: Any) -> None:
-    judged = judge(reason, content, 0)
+    judged = judge(reason, content, means())
     if isinstance(decided, EndReason):
         assert isinstance(judged, End)
         assert judged.reason is decided
@@ -83,46 +105,121 @@ def test_r8_every_row_of_the_table_is_tested_and_whole() -> None:
 
 def test_r82_only_a_response_that_ended_by_itself_runs_anything() -> None:
     """R82, B16: a cut call may parse and still not be what the model was about to write."""
-    runs = {reason for reason, content in product(EXPECTED, HOLDS_CALLS) if judge(reason, content, 0) is Run.CALLS}
+    runs = {reason for reason, content in product(EXPECTED, HOLDS_CALLS) if judge(reason, content, means()) is RUN}
     assert runs == {"tool_use", "end_turn", "stop_sequence"}
 
 
-def test_b16_a_cut_response_runs_no_call_that_came_out_empty() -> None:
-    judged = judge("max_tokens", [CALL], 0)
-    assert judged == End(reason=CUT, detail="the response was cut off at its token limit; none of its calls was run")
+# What is asked again, and what it comes to if that doesn't help: step, reason, how often, end.
+BOUNDED: dict[Step, tuple[Again, int, EndReason]] = {
+    Step.SEND_BACK: (Again.PAUSED, 5, EndReason.INVALID_RESPONSE),
+    Step.RAISE: (Again.TRUNCATED, 3, EndReason.OUTPUT_TRUNCATED),
+    Step.ASK_AGAIN: (Again.MALFORMED, 1, EndReason.INVALID_RESPONSE),
+    Step.SAY_SO: (Again.EMPTY, 2, EndReason.INVALID_RESPONSE),
+    Step.FALL_BACK: (Again.FALLBACK, 10, EndReason.REFUSED),
+    Step.SUM_UP: (Again.COMPACTED, 1, EndReason.CONTEXT_EXHAUSTED),
+}
 
 
-def test_b13_a_stop_for_tools_without_a_call_is_an_invalid_response() -> None:
-    judged = judge("tool_use", [], 0)
-    assert judged == End(reason=INVALID, detail="the response stopped with 'tool_use' and held nothing")
+@pytest.mark.parametrize(("step", "bounded"), BOUNDED.items(), ids=lambda value: str(value)[:10])
+def test_r8_each_step_is_bounded_by_itself(step: Step, bounded: tuple[Again, int, EndReason]) -> None:
+    """However often the model was asked again for other reasons: that neither adds nor takes away."""
+    why, most, end = bounded
+    others = Repeats(**{name: 99 for name in Repeats.model_fields if name != why})
+    for done in range(most):
+        again = once_more(step, means(others.model_copy(update={why: done})))
+        assert again == FULL if step is Step.SUM_UP else isinstance(again, Resend) and again.why is why
+    for done in (most, most + 1, 10**9):
+        ended = once_more(step, means(Repeats(**{why: done})))
+        assert isinstance(ended, End)
+        assert ended.reason is end
+        assert ended.detail
+        assert "\n" not in ended.detail
 
 
-def test_b14_a_refusal_is_an_end_of_its_own() -> None:
-    judged = judge("refusal", [], 0)
-    assert judged == End(reason=REFUSED, detail="the model refused to answer; nothing of its response was run")
+def test_r8_every_step_that_asks_again_has_a_bound() -> None:
+    assert BOUNDED.keys() == BOUNDS.keys()
+    assert set(Step) - BOUNDS.keys() == {Step.RUN, Step.FINISH, Step.INVALID}, "these ask nothing"
+
+
+@pytest.mark.parametrize(
+    "repeats", [Repeats(), Repeats(**dict.fromkeys(Repeats.model_fields, 10**9))], ids=["no", "yes"]
+)
+def test_what_was_asked_again_is_in_the_way_of_nothing_else(repeats: Repeats) -> None:
+    assert judge("end_turn", [WORDS], means(repeats)) == End(reason=DONE)
+    assert judge("tool_use", [CALL], means(repeats)) is RUN
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "raised"),
+    [(100, 400, 200), (200, 400, 400), (300, 400, 400), (399, 400, 400), (400, 400, None), (500, 400, None)],
+)
+def test_b16_the_limit_is_doubled_up_to_the_highest_that_is_allowed(limit: int, most: int, raised: int | None) -> None:
+    """B16: with {} as its input or with anything else, nothing of a cut response is run."""
+    judged = judge("max_tokens", [CALL], means(max_tokens=limit, max_tokens_most=most))
+    if raised is None:
+        detail = "the response was cut off at its token limit; none of its calls was run"
+        assert judged == End(reason=EndReason.OUTPUT_TRUNCATED, detail=detail)
+    else:
+        assert judged == Resend(why=Again.TRUNCATED, max_tokens=raised)
+
+
+@pytest.mark.parametrize("content", [[], [WORDS]], ids=["nothing", "words"])
+def test_b13_a_stop_for_tools_without_a_call_is_asked_again_once(content: list[Json]) -> None:
+    """B13: then it is an invalid response, and no silent end."""
+    assert judge("tool_use", content, means()) == AGAIN
+    assert judge("tool_use", content, means(Repeats(malformed=1))) == End(
+        reason=INVALID, detail="the response said twice that it calls a tool, and held no call"
+    )
+
+
+@pytest.mark.parametrize(
+    ("details", "told"),
+    [
+        ({"type": "refusal", "category": "cyber"}, " (category: cyber)"),
+        ({"category": "of\n a later\ud83d year"}, " (category: of a later\ufffd year)"),
+        ({"category": "x" * 10_000}, f" (category: {'x' * 80})"),
+        ({"category": None}, ""),
+        ({"category": ["cyber"]}, ""),
+        ({}, ""),
+        ("cyber", ""),
+        (None, ""),
+    ],
+    ids=lambda value: str(value)[:40].encode("ascii", "replace").decode(),
+)
+def test_b14_a_refusal_is_an_end_of_its_own_and_says_what_was_refused(details: Any, told: str) -> None:
+    """B14: never tried again with the same model, whatever calls it had emitted."""
+    for content in ([], [CALL], [WORDS]):
+        judged = judge("refusal", content, means(fallback=False), details)
+        detail = f"the model refused to answer; nothing of its response was run{told}"
+        assert judged == End(reason=EndReason.REFUSED, detail=detail)
+        assert judge("refusal", content, means(), details) == OTHER
+
+
+def test_the_details_of_a_stop_are_told_of_a_refusal_only() -> None:
+    judged = judge("max_tokens", [], means(max_tokens_most=100), {"category": "cyber"})
+    assert isinstance(judged, End)
+    assert "cyber" not in judged.detail
 
 
 def test_r28_an_invalid_response_is_told_by_what_it_stopped_with_and_held() -> None:
-    assert judge(None, [WORDS], 0) == End(reason=INVALID, detail="the response stopped with None and held words")
-    assert judge("later", [CALL], 0) == End(reason=INVALID, detail="the response stopped with 'later' and held calls")
+    for reason, content, told in ((None, [WORDS], "None and held words"), ("later", [CALL], "'later' and held calls")):
+        assert judge(reason, content, means()) == End(reason=INVALID, detail=f"the response stopped with {told}")
 
 
 @pytest.mark.parametrize("reason", ["pause_turn", "compaction"])
-@pytest.mark.parametrize("content", [[SERVER], [WORDS]], ids=["server call", "words"])
-def test_b12_a_paused_turn_is_sent_again_a_bounded_number_of_times(reason: str, content: list[Json]) -> None:
+@pytest.mark.parametrize("content", [[SERVER], [WORDS], []], ids=["server call", "words", "nothing"])
+def test_b12_a_paused_turn_is_sent_back_a_bounded_number_of_times(reason: str, content: list[Json]) -> None:
     """B12: twice, and then the answer: fine. For ever: a typed end."""
-    assert [judge(reason, content, resends) for resends in range(MOST_RESENDS)] == [Resend()] * MOST_RESENDS
-    assert MOST_RESENDS == 5
-    for resends in (MOST_RESENDS, MOST_RESENDS + 1, 10**9):
-        assert judge(reason, content, resends) == End(
-            reason=INVALID, detail=f"the provider paused its turn {resends + 1} times in a row"
-        )
+    assert [judge(reason, content, means(Repeats(paused=done))) for done in range(5)] == [BACK] * 5
+    assert judge(reason, content, means(Repeats(paused=5))) == End(
+        reason=INVALID, detail="the provider paused its turn more than 5 times in a row"
+    )
 
 
-@pytest.mark.parametrize("resends", [0, MOST_RESENDS, 10**9])
-def test_resends_bound_nothing_but_resends(resends: int) -> None:
-    assert judge("end_turn", [WORDS], resends) == End(reason=DONE)
-    assert judge("tool_use", [CALL], resends) is Run.CALLS
+def test_more_calls_than_fit_into_history_are_not_run() -> None:
+    assert judge("tool_use", [CALL] * MOST_CALLS, means()) is RUN
+    judged = judge("tool_use", [CALL] * (MOST_CALLS + 1), means())
+    assert judged == End(reason=INVALID, detail="the response holds 257 calls; at most 256 are run")
 
 
 @pytest.mark.parametrize(
@@ -137,6 +234,6 @@ def test_a_response_holds_calls_words_or_nothing(contents: list[list[Json]], kin
 @pytest.mark.parametrize("reason", [7, ["tool_use"], {"a": 1}, True], ids=repr)
 def test_a_stop_reason_that_is_no_text_is_an_invalid_response(reason: Any) -> None:
     """A server that isn't the provider may send anything; its response ends the task, and not the worker."""
-    judged = judge(reason, [CALL], 0)
+    judged = judge(reason, [CALL], means())
     assert isinstance(judged, End)
     assert judged.reason is INVALID

@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.ending import EndReason, Status, Verdict
 from settled.workflows.contract.names import settlement_id
 from settled.workflows.contract.operation import Evidence, OperationState, Standing
-from settled.workflows.contract.task import OnNeedsHuman, TaskRequest
-from settled.workflows.contract.turn import Effect, Turn
+from settled.workflows.contract.task import OnExhausted, OnNeedsHuman, TaskRequest
+from settled.workflows.contract.turn import Again, Effect, Turn
 from settled.workflows.contract.values import OpenEnum, Value
 from settled.workflows.converter import data_converter
 from settled.workflows.reporting import MOST_INPUT, fault_of_size
@@ -27,7 +28,10 @@ LATER = "of_a_later_release"
 D1, D2, D3 = "1" * 64, "2" * 64, "3" * 64
 
 # One value of each kind, in which no field stands at its default.
-USAGE = turn.Usage(input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4)
+USAGE = turn.Usage(
+    input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4, cost=Decimal("0.05"), unpriced=6
+)
+REPEATS = turn.Repeats(paused=1, truncated=2, malformed=3, empty=4, fallback=5, compacted=6)
 VIEW = operation.OperationView(
     key=D1, tool="reserve", state=OperationState.UNKNOWN, generation=2, sends=3, evidence=Evidence.NO_ANSWER
 )
@@ -41,7 +45,7 @@ CALL = turn.Proposal(
 )
 BATCHES = turn.RunBatches(calls=(CALL,), batches=((0, 2), (1,)))
 END = turn.End(reason=EndReason.DEADLINE, detail="late")
-COUNTERS = loop.Counters(turns=1, requests=2, attempts=3, calls=4)
+COUNTERS = loop.Counters(turns=1, requests=2, attempts=3, calls=4, server_calls=5)
 CONDUCT = task.Conduct(
     model_seconds=1.5,
     model_attempts=2,
@@ -49,8 +53,11 @@ CONDUCT = task.Conduct(
     recheck_seconds=4.5,
     cut_events=500,
     on_needs_human=OnNeedsHuman.END,
+    on_exhausted=OnExhausted.WAIT,
 )
-LIMITS = task.Limits(turns=1, requests=2, wall_seconds=3.5)
+LIMITS = task.Limits(
+    turns=1, requests=2, wall_seconds=3.5, calls=4, input_tokens=5, output_tokens=6, cost=Decimal("7.5")
+)
 OPENED = task.Opened(head=D3, limits=LIMITS, conduct=CONDUCT, agent="clerk", title="reserve", faults=("goal: missing",))
 PENDING = loop.Pending(calls=(CALL,), batches=((1,),), results=(RESULT,), handed_over=(1,), processed=True)
 STATE = loop.LoopState(
@@ -59,7 +66,10 @@ STATE = loop.LoopState(
     opened=OPENED,
     head=D1,
     pending=PENDING,
-    resends=1,
+    repeats=REPEATS,
+    max_tokens=2_000,
+    context_full=True,
+    model="claude-scripted",
     counters=COUNTERS,
     usage=USAGE,
     ledger=LEDGER,
@@ -71,15 +81,29 @@ RESOLUTION = operation.Resolution(
     outcome=operation.Resolved.NOT_EXECUTED, because="I asked them", who="ann", generation=2
 )
 CRITERION = task.Criterion(check="operation", tool="reserve", arguments={"order": "1001"})
-BUDGET = task.Budget(turns=1, requests=2, wall_seconds=3.5)
+BUDGET = task.Budget(
+    turns=1, requests=2, wall_seconds=3.5, calls=4, input_tokens=5, output_tokens=6, cost=Decimal("7.5")
+)
+RESEND = turn.Resend(why=Again.TRUNCATED, max_tokens=2_000)
 
 SAMPLES: list[Value] = [
     *(USAGE, VIEW, TALLY, LEDGER, RESULT, INTENT, CALL, BATCHES, END, COUNTERS, CONDUCT, LIMITS, OPENED, PENDING),
     *(STATE, FINDING, CRITERION, BUDGET, TARGET, RESOLUTION),
-    turn.Resend(),
-    turn.Ask(head=D1, results=(RESULT,), resends=2),
+    *(REPEATS, RESEND, turn.Compact()),
+    turn.Ask(head=D1, results=(RESULT,), repeats=REPEATS, max_tokens=2_000, compact=True),
     turn.Read(head=D1, slot=1, tool="look_up", seconds=2.5, attempts=3),
-    Turn(head=D1, next=BATCHES, usage=USAGE, request_id="req_1", attempts=2, preview="Hello", ledger=LEDGER),
+    Turn(
+        head=D1,
+        next=BATCHES,
+        usage=USAGE,
+        request_id="req_1",
+        attempts=2,
+        model="claude-scripted",
+        server_calls=3,
+        context_full=True,
+        preview="Hello",
+        ledger=LEDGER,
+    ),
     loop.Ending(end=END, state=STATE),
     operation.Order(head=D1, slot=1, tool="reserve", intent=INTENT, permit=2, seconds=1.5, known=True),
     operation.Outcome(standing=Standing.PERSON, permit=2, after=1.5, result=RESULT, blocked_by=D2, ledger=LEDGER),
@@ -253,7 +277,7 @@ def test_only_what_a_person_writes_forbids_unknown_fields() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        {"do": "compact"},
+        {"do": "dream"},
         {"do": "ask", "calls": [], "batches": []},
         {"do": "End", "reason": "completed"},
         {"reason": "completed", "detail": ""},
@@ -267,7 +291,7 @@ def test_r106_a_command_of_a_newer_release_is_not_taken_for_one_of_ours(command:
         read(json.dumps({"head": D1, "next": command}).encode(), Turn)
 
 
-@pytest.mark.parametrize("command", [BATCHES, turn.Resend(), END], ids=name_of)
+@pytest.mark.parametrize("command", [BATCHES, turn.Resend(), RESEND, turn.Compact(), END])
 def test_each_command_of_this_release_is_read_back_as_itself(command: Any) -> None:
     back = read(written(Turn(head=D1, next=command)), Turn)
     assert back.next == command
@@ -344,10 +368,31 @@ def test_open_calls_are_those_without_a_result() -> None:
 
 
 def test_usage_adds_up_field_by_field() -> None:
-    more = turn.Usage(input_tokens=10, output_tokens=20, cache_read_tokens=30, cache_write_tokens=40)
-    assert USAGE.plus(more) == turn.Usage(
-        input_tokens=11, output_tokens=22, cache_read_tokens=33, cache_write_tokens=44
+    more = turn.Usage(
+        input_tokens=10,
+        output_tokens=20,
+        cache_read_tokens=30,
+        cache_write_tokens=40,
+        cost=Decimal("0.10"),
+        unpriced=60,
     )
+    assert USAGE.plus(more) == turn.Usage(
+        input_tokens=11,
+        output_tokens=22,
+        cache_read_tokens=33,
+        cache_write_tokens=44,
+        cost=Decimal("0.15"),
+        unpriced=66,
+    )
+    assert USAGE.read_tokens == 8
+
+
+def test_each_reason_to_ask_again_is_counted_by_itself() -> None:
+    assert {str(why) for why in Again} == turn.Repeats.model_fields.keys()
+    for why in Again:
+        counted = REPEATS.plus(why).model_dump()
+        assert counted == REPEATS.model_dump() | {str(why): getattr(REPEATS, why) + 1}
+    assert REPEATS.plus(Again(LATER)) == REPEATS, "a reason of a newer release is counted by nobody"
 
 
 def test_an_operation_has_one_settlement() -> None:

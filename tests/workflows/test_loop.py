@@ -12,7 +12,7 @@ from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.loop import Counters, LoopState, Pending
 from settled.workflows.contract.operation import LedgerView, OperationState, OperationView, Tally
 from settled.workflows.contract.task import Conduct, Limits, OnNeedsHuman, Opened
-from settled.workflows.contract.turn import Ask, End, Proposal, Resend, RunBatches, Turn, Usage
+from settled.workflows.contract.turn import Again, Ask, Compact, End, Proposal, Repeats, Resend, RunBatches, Turn, Usage
 
 D1, D2 = "1" * 64, "2" * 64
 LIMITS = Limits(turns=3, requests=5, wall_seconds=100.0)
@@ -40,7 +40,7 @@ def calls(count: int, answered: Sequence[int] = ()) -> tuple[Proposal, ...]:
     )
 
 
-def turn(command: RunBatches | Resend | End, **more: Any) -> Turn:
+def turn(command: RunBatches | Resend | Compact | End, **more: Any) -> Turn:
     return Turn(head=D2, next=command, **more)
 
 
@@ -65,10 +65,11 @@ def test_a_task_begins_at_the_head_that_opening_recorded() -> None:
     assert loop.first_state(OPENED, START) == LoopState(opened_at=START, opened=OPENED, head=D1)
 
 
-def test_the_next_request_takes_the_results_and_the_resends_along() -> None:
-    results = (RESULTS[0], RESULTS[1])
-    asked = loop.question(state(head=D2, pending=Pending(calls=calls(2), results=results), resends=3))
-    assert asked == Ask(head=D2, results=results, resends=3)
+def test_the_next_request_takes_along_the_results_and_how_it_came_to_be_asked() -> None:
+    results, repeats = (RESULTS[0], RESULTS[1]), Repeats(paused=3, truncated=1)
+    pending = Pending(calls=calls(2), results=results)
+    asked = loop.question(state(head=D2, pending=pending, repeats=repeats, max_tokens=200, context_full=True))
+    assert asked == Ask(head=D2, results=results, repeats=repeats, max_tokens=200, compact=True)
 
 
 # R11: the four counters
@@ -120,11 +121,13 @@ def test_a_response_without_words_leaves_the_last_ones_standing() -> None:
 
 
 def test_calls_that_admission_answered_have_their_results_at_once() -> None:
-    after = loop.after_turn(state(resends=2), turn(RunBatches(calls=calls(3, answered=[1]), batches=((0, 2),))))
+    before = state(repeats=Repeats(empty=2), max_tokens=200)
+    after = loop.after_turn(before, turn(RunBatches(calls=calls(3, answered=[1]), batches=((0, 2),))))
     assert after.pending.calls == calls(3, answered=[1])
     assert after.pending.batches == ((0, 2),)
     assert after.pending.results == (CallResult(slot=1, error=ErrorKind.UNKNOWN_TOOL),)
-    assert (after.resends, after.ending, after.pending.processed) == (0, None, False)
+    assert (after.repeats, after.max_tokens) == (Repeats(), None)
+    assert (after.ending, after.pending.processed) == (None, False)
     assert [call.slot for call in after.pending.open_calls()] == [0, 2]
 
 
@@ -137,13 +140,46 @@ def test_a_turn_whose_calls_were_all_refused_is_processed_before_it_counts() -> 
     assert [result.slot for result in done.pending.results] == [0, 1]
 
 
-def test_resends_are_counted_in_a_row_and_forgotten_after() -> None:
-    once = loop.after_turn(running(1), turn(Resend()))
-    twice = loop.after_turn(once, turn(Resend()))
-    assert (once.resends, twice.resends, once.ending) == (1, 2, None)
-    assert once.pending == Pending(), "the results that went along are not sent twice"
-    assert loop.after_turn(twice, turn(RunBatches(calls=calls(1)))).resends == 0
-    assert loop.after_turn(twice, turn(End())).resends == 0
+def test_what_is_asked_again_is_counted_in_a_row_by_reason_and_forgotten_after_a_turn() -> None:
+    once = loop.after_turn(running(1), turn(Resend(why=Again.PAUSED)))
+    twice = loop.after_turn(once, turn(Resend(why=Again.PAUSED)))
+    cut = loop.after_turn(twice, turn(Resend(why=Again.TRUNCATED, max_tokens=200)))
+    assert [each.repeats for each in (once, twice, cut)] == [
+        Repeats(paused=1),
+        Repeats(paused=2),
+        Repeats(paused=2, truncated=1),
+    ]
+    assert (once.pending, once.ending) == (Pending(), None), "the results that went along are not sent twice"
+    assert loop.after_turn(cut, turn(RunBatches(calls=calls(1)))).repeats == Repeats()
+
+
+def test_b16_a_raised_token_limit_holds_for_the_next_request_only() -> None:
+    """R6: the same limits on each request, but for this one."""
+    raised = loop.after_turn(state(), turn(Resend(why=Again.TRUNCATED, max_tokens=200)))
+    assert raised.max_tokens == 200
+    for command in (RunBatches(calls=calls(1)), Resend(why=Again.PAUSED), Compact(), End()):
+        assert loop.after_turn(raised, turn(command)).max_tokens is None
+
+
+def test_a_full_context_is_summed_up_before_anything_else_is_asked() -> None:
+    full = loop.after_turn(state(repeats=Repeats(paused=1)), turn(Compact()))
+    assert (full.context_full, full.repeats, full.ending) == (True, Repeats(paused=1), None)
+    assert loop.question(full).compact
+    summed = loop.after_turn(full, turn(Resend(why=Again.COMPACTED)))
+    assert (summed.context_full, summed.repeats.compacted) == (False, 1)
+    assert loop.after_turn(state(), turn(RunBatches(calls=calls(1)), context_full=True)).context_full
+
+
+def test_r95_the_model_that_answered_last_is_known() -> None:
+    fallen = loop.after_turn(state(), turn(Resend(why=Again.FALLBACK), model="claude-a"))
+    assert fallen.model == "claude-a"
+    assert loop.after_turn(fallen, turn(End(), model="claude-b")).model == "claude-b"
+    assert loop.after_turn(fallen, turn(End())).model == "claude-a"
+
+
+def test_r40_calls_that_the_provider_ran_are_counted_apart() -> None:
+    after = loop.after_turn(state(), turn(RunBatches(calls=calls(1)), server_calls=2))
+    assert (after.counters.calls, after.counters.server_calls) == (1, 2)
 
 
 def test_an_end_is_taken_over_as_it_is() -> None:
