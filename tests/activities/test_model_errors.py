@@ -1,6 +1,7 @@
 """What a failed model request means. The failures are real: the provider's client, against a server that misbehaves."""
 
 import asyncio
+import json
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ import httpx2
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from settled.activities.model_errors import MOST_RETRY_AFTER, classify
+from settled.activities.model_errors import MOST_RETRY_AFTER, Remedy, Trouble, classify
 from settled.activities.model_provider import Provider, Received
 from settled.activities.model_stream import StreamError, UnknownEvent
 from settled.local.messages_script import (
@@ -65,9 +66,13 @@ class Line:
         assert self.server.received == before + 1
         return raised.value
 
+    async def trouble(self, step: Step) -> Trouble:
+        """What it means."""
+        return classify(await self.error(step))
+
     async def failure(self, step: Step) -> ApplicationError:
         """The same, as Temporal is told of it."""
-        return classify(await self.error(step))
+        return (await self.trouble(step)).failure()
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +150,7 @@ RETRIED: dict[str, Step] = {
     "clean end within the message": CutStream(after_events=3, how=Cut.CLEAN_EOF),
     "clean end before the message": CutStream(after_events=0, how=Cut.CLEAN_EOF),
     "no message_stop": CutStream(Reply.of("Hi"), after_events=7, how=Cut.CLEAN_EOF),
-    "no stop reason": Reply.of("Hello", stop_reason=None),
+    "no stop reason": NotAMessage.stream(START + frame("message_stop", {})),
     "overloaded after 200": ErrorEvent(),
     "api_error after 200": ErrorEvent(type="api_error"),
     "rate_limit_error after 200": ErrorEvent(type="rate_limit_error"),
@@ -173,11 +178,16 @@ GIVEN_UP: dict[str, Step] = {
     "402": HttpError(402),
     "403": HttpError(403),
     "404": HttpError(404),
-    "413": HttpError(413),
     "422": HttpError(422),
     "400 HTML": NotAMessage.html(status=400),
     "429 spend cap": HttpError(429, details={"error_code": "enforced_spend_limit_reached"}),
     "429 contract's spend cap": HttpError(429, details={"error_code": "contract_spend_limit_reached"}),
+    "429 spend cap, to be retried": HttpError(
+        429, details={"error_code": "enforced_spend_limit_reached"}, headers={"x-should-retry": "true"}
+    ),
+    "402 another organization's spend cap": HttpError(
+        402, details={"error_code": "linked_organization_spend_limit_reached"}
+    ),
     "invalid request after 200": ErrorEvent(type="invalid_request_error"),
     "authentication after 200": ErrorEvent(type="authentication_error"),
     "an unheard-of error after 200": ErrorEvent(type="weather_error"),
@@ -204,6 +214,35 @@ async def test_what_does_not_pass_is_not_tried_again(line: Line, step: Step) -> 
     assert failure.type == "ModelRequestFailed"
 
 
+TOO_LONG = "prompt is too long: 210000 tokens > 200000 maximum"
+NO_ROOM = "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"
+TOO_HIGH = "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for claude-x"
+REMEDIED: dict[str, tuple[Step, Remedy]] = {
+    "529": (HttpError(529), Remedy.FALL_BACK),
+    "overloaded after 200": (ErrorEvent(), Remedy.FALL_BACK),
+    "overloaded under another status": (HttpError(503, type="overloaded_error"), Remedy.FALL_BACK),
+    "overloaded, not to be retried": (HttpError(529, headers={"x-should-retry": "false"}), Remedy.GIVE_UP),
+    "rate limit": (HttpError(429), Remedy.RETRY),
+    "413": (HttpError(413), Remedy.SUM_UP),
+    "413 of a proxy": (NotAMessage.html(status=413), Remedy.SUM_UP),
+    "too large after 200": (ErrorEvent(type="request_too_large"), Remedy.SUM_UP),
+    "prompt too long": (HttpError(400, message=TOO_LONG), Remedy.SUM_UP),
+    "prompt too long after 200": (ErrorEvent(type="invalid_request_error", message=TOO_LONG), Remedy.SUM_UP),
+    "no room for the response": (HttpError(400, message=NO_ROOM), Remedy.SUM_UP),
+    "too long, to be retried": (HttpError(400, message=TOO_LONG, headers={"x-should-retry": "true"}), Remedy.SUM_UP),
+    "limit above the model's": (HttpError(400, message=TOO_HIGH), Remedy.LOWER),
+    "another 400 about the limit": (HttpError(400, message="max_tokens: Field required"), Remedy.GIVE_UP),
+    "words of a 500": (HttpError(500, message=TOO_LONG), Remedy.RETRY),
+}
+
+
+@pytest.mark.parametrize(("step", "remedy"), REMEDIED.values(), ids=REMEDIED.keys())
+async def test_some_failures_have_a_remedy_of_their_own(line: Line, step: Step, remedy: Remedy) -> None:
+    trouble = await line.trouble(step)
+    assert trouble.remedy is remedy, trouble.message
+    assert trouble.failure().non_retryable is (remedy not in (Remedy.RETRY, Remedy.FALL_BACK))
+
+
 @pytest.mark.parametrize("after_events", [0, 3])
 async def test_a_server_that_falls_silent_is_tried_again(hasty: Line, after_events: int) -> None:
     """Before the headers it is the SDK's own error; within a stream, the HTTP library's."""
@@ -221,7 +260,7 @@ async def test_a_server_that_is_not_there_is_tried_again() -> None:
                 await provider.send(ASKED, lambda _: None)
         finally:
             await provider.close()
-    failure = classify(raised.value)
+    failure = classify(raised.value).failure()
     assert not failure.non_retryable
     assert failure.message == "APIConnectionError: Connection error."
 
@@ -241,7 +280,7 @@ async def test_a_request_that_cannot_be_built_is_not_tried_again(line: Line, cha
     with pytest.raises((TypeError, ValueError)) as raised:
         await line.provider.send({**ASKED, **changes}, lambda _: None)
     assert line.server.received == before
-    assert classify(raised.value).non_retryable
+    assert classify(raised.value).remedy is Remedy.GIVE_UP
 
 
 async def test_a_client_is_as_good_as_new_after_a_cancelled_request(line: Line) -> None:
@@ -264,6 +303,8 @@ async def test_a_client_is_as_good_as_new_after_a_cancelled_request(line: Line) 
         (UnknownEvent("x"), False),
         (TimeoutError(), True),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x"), True),
+        (UnicodeEncodeError("utf-8", "\ud83d", 0, 1, "x"), False),
+        (json.JSONDecodeError("x", "{", 1), True),
         (httpx2.ReadError("x"), True),
         (httpx2.RemoteProtocolError("x"), True),
         (httpx2.DecodingError("a body that is not what its encoding says"), True),
@@ -275,7 +316,7 @@ async def test_a_client_is_as_good_as_new_after_a_cancelled_request(line: Line) 
     ids=lambda value: type(value).__name__,
 )
 def test_errors_without_a_response_are_told_apart_by_their_kind(error: Exception, retried: bool) -> None:
-    assert classify(error).non_retryable is not retried
+    assert classify(error).remedy is (Remedy.RETRY if retried else Remedy.GIVE_UP)
 
 
 # B20: when it is tried again
@@ -350,15 +391,40 @@ async def test_r94_a_failure_names_its_kind_and_its_request(line: Line) -> None:
     assert "(request req_" in failure.message
 
 
-async def test_r94_an_error_within_a_stream_names_its_request_too(line: Line) -> None:
-    failure = await line.failure(ErrorEvent(message="Overloaded"))
-    assert "overloaded_error" in failure.message
-    assert "(request req_" in failure.message
+@pytest.mark.parametrize(
+    "step",
+    [
+        ErrorEvent(message="Overloaded"),
+        CutStream(after_events=3, how=Cut.RESET),
+        CutStream(after_events=3, how=Cut.CLEAN_EOF),
+        NotAMessage.stream(b"event: message_start\ndata: \xff\xfe\n\n"),
+        NotAMessage.stream(START + BLOCK + frame("content_block_delta", {"index": 0, "delta": {"type": "rain"}})),
+        NotAMessage.html(),
+    ],
+    ids=["error event", "reset", "clean end", "no UTF-8", "unknown delta", "HTML"],
+)
+async def test_r94_an_error_within_a_stream_names_its_request_too(line: Line, step: Step) -> None:
+    """Whatever raised it: the HTTP library doesn't know the id."""
+    trouble = await line.trouble(step)
+    assert trouble.request_id.startswith("req_")
+    assert trouble.message.endswith(f"(request {trouble.request_id})")
+
+
+async def test_r94_an_error_before_any_response_has_no_request_to_name(line: Line) -> None:
+    trouble = await line.trouble(CutStream(after_events=0, how=Cut.RESET))
+    assert (trouble.request_id, trouble.message) == ("", "APIConnectionError: Connection error.")
+
+
+async def test_a_failure_is_text_that_any_history_can_keep(line: Line) -> None:
+    """Half a surrogate pair would fail the activity's own failure."""
+    trouble = await line.trouble(NotAMessage.stream(b'event: error\ndata: "half a pair: \\ud83d"\n\n'))
+    assert "half a pair: \ufffd" in trouble.message
 
 
 @pytest.mark.parametrize("step", [NotAMessage.html(), NotAMessage.json()], ids=["HTML", "JSON"])
 async def test_an_answer_that_is_no_stream_is_told_as_such(line: Line, step: Step) -> None:
-    assert (await line.failure(step)).message == "StreamError: the server's answer is not an event stream"
+    message = (await line.failure(step)).message
+    assert message.startswith("StreamError: the server's answer is not an event stream (request req_")
 
 
 async def test_a_failure_stays_small_whatever_the_server_says(line: Line) -> None:
@@ -422,4 +488,4 @@ async def test_without_a_key_the_request_fails_for_good(line: Line, sdk_settings
     with pytest.raises(TypeError) as raised:
         await sdk_settings.send(ASKED, lambda _: None)
     assert line.server.received == before
-    assert classify(raised.value).non_retryable
+    assert classify(raised.value).remedy is Remedy.GIVE_UP

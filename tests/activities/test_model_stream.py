@@ -259,10 +259,28 @@ def test_b21_a_stream_that_ends_anywhere_before_its_end_brings_no_message(count:
         taken(WHOLE[:count]).finish()
 
 
-@pytest.mark.parametrize("end", [[], [ended(None)], [("message_delta", {"delta": {}, "usage": {}})]], ids=str)
+@pytest.mark.parametrize("end", [[], [("message_delta", {"delta": {}, "usage": {}})]], ids=str)
 def test_a_message_without_a_stop_reason_is_not_whole(end: list[Event]) -> None:
     with pytest.raises(StreamError, match="no stop reason"):
         message(START, *text("Hello"), *end, STOP)
+
+
+@pytest.mark.parametrize("reason", [None, 7, ["tool_use"], ""], ids=str)
+def test_r28_a_stop_reason_that_is_none_is_kept_as_the_provider_gave_it(reason: Any) -> None:
+    """The message is whole, so that its record is kept; the stop table ends the task."""
+    assert message(START, *called('{"n":'), ended(reason), STOP)["stop_reason"] == reason
+
+
+def test_r25_what_stands_beside_the_delta_is_the_message_s() -> None:
+    name, data = ended("end_turn")
+    made = message(START, (name, {**data, "type": name, "context_management": {"applied_edits": []}}), STOP)
+    assert made["context_management"] == {"applied_edits": []}
+    assert "type" not in made or made["type"] == "message"
+
+
+def test_r25_a_count_that_is_null_is_kept_where_there_was_none() -> None:
+    end = ("message_delta", {"delta": {"stop_reason": "end_turn"}, "usage": {"server_tool_use": None}})
+    assert message(START, end, STOP)["usage"]["server_tool_use"] is None
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -311,9 +329,9 @@ def test_b16_one_cut_input_among_whole_ones_is_enough() -> None:
 
 
 def test_the_reasons_that_run_calls_are_those_of_the_stop_table() -> None:
-    from settled.activities.stop_table import TABLE, Content, Run
+    from settled.activities.stop_table import TABLE, Content, Step
 
-    assert {reason for reason, row in TABLE.items() if row[Content.CALLS] is Run.CALLS} == RUNNING_REASONS
+    assert {reason for reason, row in TABLE.items() if row[Content.CALLS] is Step.RUN} == RUNNING_REASONS
 
 
 # Malformed streams
