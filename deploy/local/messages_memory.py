@@ -1,11 +1,12 @@
 """The memory of what was answered, which judges a request by the replies given before.
 
-The API binds a reply to the model, system, tools and messages that it was given for; so does `Conversations`.
+The API binds a reply to the model, system, tools and messages that it was given for; so does `Conversations`. Another
+model may go on where one refused or failed, if the system and the tools are the same and its thoughts are left out.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from settled.local.messages_rules import CALL_ID, THINKING, Block, Body, Message, blocks, call_ids, canonical, is_blank
@@ -19,12 +20,24 @@ def compared(content: Sequence[Block]) -> str:
     return canonical([{name: value for name, value in block.items() if name != "cache_control"} for block in kept])
 
 
+def without_thoughts(messages: Sequence[Message]) -> list[Message]:
+    """The messages without thinking blocks, which belong to the model that had them."""
+    return [
+        {**message, "content": [block for block in blocks(message) if block["type"] not in THINKING]}
+        for message in messages
+    ]
+
+
 def chain(messages: Sequence[Message]) -> tuple[str, ...]:
-    """Digests of every beginning of `messages`: item k stands for the first k, so item 1 names the conversation."""
+    """Digests of every beginning of `messages`: item k stands for the first k, so item 1 names the conversation.
+
+    A message of which nothing is left to compare counts for nothing: a client leaves it out.
+    """
     links = [""]
     for message in messages:
-        said = f"{links[-1]} {message['role']} {compared(blocks(message))}"
-        links.append(hashlib.sha256(said.encode()).hexdigest())
+        said = compared(blocks(message))
+        link = f"{links[-1]} {message['role']} {said}"
+        links.append(links[-1] if said == "[]" else hashlib.sha256(link.encode()).hexdigest())
     return tuple(links)
 
 
@@ -68,6 +81,9 @@ class Conversations:
         self._given: dict[str, list[_Given]] = {}  # by the link of the messages that were answered
         self._homes: dict[tuple[str, str], tuple[str, ...]] = {}  # (conversation or "", content) -> chain before it
         self._thinking: dict[str, set[str]] = {}  # by signature
+        self._words: dict[str, list[tuple[str, tuple[str, ...]]]] = {}  # what was given, all of it without thoughts
+        self._left: dict[str, set[tuple[str, ...]]] = {}  # where a model refused or failed, without thoughts
+        self._paused: set[str] = set()  # by the link of the reply itself
 
     def admit(self, body: Body) -> str | None:
         """Why `body`, which has no fault of its own, does not continue what was said before; None notes it as asked."""
@@ -77,9 +93,23 @@ class Conversations:
             self._given.setdefault(links[-1], [])
         return fault
 
-    def answered(self, body: Body, content: Sequence[Block]) -> None:
+    def left(self, body: Body) -> None:
+        """Note that the model refuses to answer `body`, or fails: another one may go on from there."""
+        self._left.setdefault(chain(without_thoughts(body["messages"]))[-1], set()).add(_frozen(body))
+
+    def paused(self, body: Body) -> bool:
+        """Whether `body` ends with a reply that was only a pause, so that no user message follows it."""
+        return chain(body["messages"])[-1] in self._paused
+
+    def answered(self, body: Body, content: Sequence[Block], *, paused: bool = False) -> None:
         """Note that `content` is given, in full, as a reply to `body`."""
         links, said = chain(body["messages"]), compared(content)
+        reply: Message = {"role": "assistant", "content": content}
+        if paused:
+            self._paused.add(chain([*body["messages"], reply])[-1])
+        (words,) = without_thoughts([reply])
+        before = chain(without_thoughts(body["messages"]))[-1]
+        self._words.setdefault(before, []).append((compared(blocks(words)), _frozen(body)))
         self._given.setdefault(links[-1], []).append(_Given(said, _frozen(body), _mended(content, body["messages"])))
         self._homes[links[1], said] = links
         for block in content:
@@ -98,8 +128,12 @@ class Conversations:
 
     def _prefix_fault(self, body: Body, links: tuple[str, ...]) -> str | None:
         frozen, continues = _frozen(body), False
+        taken_over = self._taken_over(body)
         for index, message in enumerate(body["messages"]):
             if message["role"] != "assistant":
+                continue
+            if index in taken_over:
+                continues = True
                 continue
             said, given = compared(blocks(message)), self._given.get(links[index])
             bare = _without_ids(blocks(message))
@@ -115,6 +149,27 @@ class Conversations:
                 return f"messages.{index}: not a reply of this server to the messages before it; resend it verbatim"
             continues = continues or bool(same)
         return None
+
+    def _taken_over(self, body: Body) -> set[int]:
+        """Which of the messages another model said, before it left the conversation to this one."""
+        frozen, messages = _frozen(body), without_thoughts(body["messages"])
+        links = chain(messages)
+        last = max((place for place, link in enumerate(links) if _others(self._left.get(link, ()), frozen)), default=0)
+        return {
+            index
+            for index, message in enumerate(messages[:last])
+            if message["role"] == "assistant"
+            and len(blocks(message)) == len(blocks(body["messages"][index]))
+            and any(
+                said == compared(blocks(message)) and _others([by], frozen)
+                for said, by in self._words.get(links[index], ())
+            )
+        }
+
+
+def _others(those: Iterable[tuple[str, ...]], frozen: tuple[str, ...]) -> bool:
+    """Whether one of those has another model, and the same system and tools."""
+    return any(that[0] != frozen[0] and that[1:] == frozen[1:] for that in those)
 
 
 def _frozen(body: Body) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ Body = Mapping[str, Any]
 Block = Mapping[str, Any]
 Message = Mapping[str, Any]
 
+PREFILL = "messages: the conversation must end with a user message; assistant prefill is not supported"
+"""The last fault that is looked for: a server that knows that the last message was a pause passes over it."""
 SAMPLING = ("temperature", "top_p", "top_k")
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -168,13 +170,16 @@ def _result_values(where: str, content: Any, *, failed: bool) -> Iterator[str]:
         yield f"{where}: all content must be type `text` if `is_error` is true"
 
 
-def _ends(body: Body) -> Iterator[str]:
-    last = body["messages"][-1]
+def _starts(body: Body) -> Iterator[str]:
     if body["messages"][0]["role"] != "user":
         yield "messages.0: the first message must use the `user` role"
+
+
+def _prefill(body: Body) -> Iterator[str]:
+    last = body["messages"][-1]
     resumes = unfinished_server_calls(last) or blocks(last)[-1]["type"] == "compaction"
     if last["role"] == "assistant" and not resumes:
-        yield "messages: the conversation must end with a user message; assistant prefill is not supported"
+        yield PREFILL
 
 
 def is_blank(block: Any) -> bool:
@@ -238,11 +243,12 @@ RULES: tuple[Callable[[Body], Iterator[str]], ...] = (
     _modes,
     _tools,
     _shapes,
-    _ends,
+    _starts,
     _texts,
     _unique_calls,
     _calls_answered,
     _results_fit,
+    _prefill,
 )
 
 

@@ -35,12 +35,13 @@ from aiohttp.typedefs import Handler
 
 from settled.local.clerk import clerk
 from settled.local.messages_memory import Conversations, conversation
-from settled.local.messages_rules import first_fault
+from settled.local.messages_rules import PREFILL, first_fault
 from settled.local.messages_script import HttpError, Responder, Script, ScriptError, Step, load_script, new_id
 from settled.local.messages_wire import REQUEST_ID, SENDERS, input_tokens, send_http_error
 
 MOST_BYTES = 32 * 1024 * 1024
 MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
+PAUSES = ("pause_turn", "compaction")
 MODEL_LIMITS = {"max_input_tokens": 200_000, "max_tokens": 64_000}
 
 
@@ -152,8 +153,12 @@ class MessagesServer:
             await asyncio.sleep(step.delay)
             if step.hold:
                 await step.hold.wait()
-            if reply := step.completes():
-                self._conversations.answered(body, reply.blocks())
+            reply = step.completes()
+            if reply is not None:
+                paused = reply.stop_reason in PAUSES
+                self._conversations.answered(body, reply.blocks(), paused=paused)
+            if reply is None or reply.stop_reason == "refusal":
+                self._conversations.left(body)
             return await SENDERS[type(step)](request, body, step)
         except (asyncio.CancelledError, ConnectionError):
             self.aborted += 1
@@ -165,7 +170,8 @@ class MessagesServer:
             body = json.loads(await request.read())
         except ValueError as error:
             raise Refused(400, f"the request body is not valid JSON: {error}") from error
-        if fault := first_fault(body, counting=counting):
+        fault = first_fault(body, counting=counting)
+        if fault and not (fault == PREFILL and self._conversations.paused(body)):
             raise Refused(400, fault)
         self._look_up(body["model"])
         checked: dict[str, Any] = body

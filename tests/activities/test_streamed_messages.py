@@ -33,8 +33,9 @@ objects = st.dictionaries(texts, values, max_size=3)
 ids = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=8)
 
 
-def a_block(kind: str, optional: dict[str, st.SearchStrategy[Any]] | None = None, **fields: Any) -> Any:
-    return st.fixed_dictionaries({"type": st.just(kind), **fields}, optional=optional)
+def a_block(kind: str, optional: Json | None = None, **fields: Any) -> Any:
+    needed: Json = {"type": st.just(kind), **fields}
+    return st.fixed_dictionaries(needed, optional=optional or {})
 
 
 blocks = st.one_of(

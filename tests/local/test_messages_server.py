@@ -761,6 +761,48 @@ async def test_a_paused_turn_goes_on_with_its_content_as_it_is(client: AsyncAnth
         assert (first["stop_reason"], server.count, server.refusals) == ("pause_turn", 3, [])
 
 
+@pytest.mark.parametrize("reason", ["pause_turn", "compaction"])
+async def test_only_what_was_paused_may_stand_last_without_an_open_server_call(
+    client: AsyncAnthropic, reason: str
+) -> None:
+    async with MessagesServer([Reply.of("So far.", stop_reason=reason), Reply.of("So."), Reply.of("Fine.")]) as server:
+        for said in ("So far.", "So."):
+            await ask(server, client, HI, *([] if said == "So far." else [assistant("So far.")]))
+        fault = await refusal_of(server, client, body(HI, assistant("So far."), assistant("So.")))
+        assert "prefill is not supported" in fault
+
+
+OTHER_MODEL = {"model": "claude-haiku-5-5"}
+BARE = [HI, assistant(CALL), user(result("call_1"))]
+
+
+@pytest.mark.parametrize("left", [Reply.of("I can't.", stop_reason="refusal"), HttpError(529)], ids=["refusal", "529"])
+async def test_another_model_may_go_on_where_one_left_without_the_thoughts_of_that_one(
+    client: AsyncAnthropic, left: Step
+) -> None:
+    async with MessagesServer([FIRST, left, Reply.of(thinking("", "s2"), "Fine."), SECOND, SECOND]) as server:
+        await after(server, client, ONE)
+        with suppress(anthropic.APIError):
+            await after(server, client, TWO)
+        await after(server, client, BARE, **ROOT, **OTHER_MODEL)
+        on = [*BARE, assistant(thinking("", "s2"), "Fine."), user("And?")]
+        await after(server, client, on, **ROOT, **OTHER_MODEL)
+        assert server.refusals == []
+        for messages, more, said in (
+            (TWO, {}, "`model`: changed since messages.1"),
+            (BARE, {"system": "Be verbose."}, "messages.1: not a reply"),
+            ([HI, assistant({**CALL, "input": {"a": 1}}), BARE[2]], {}, "messages.1: not a reply"),
+        ):
+            sent = body(*messages, **{**ROOT, **OTHER_MODEL, **more})
+            assert said in await refusal_of(server, client, sent)
+
+
+async def test_no_other_model_may_go_on_where_nobody_left(client: AsyncAnthropic) -> None:
+    async with MessagesServer([FIRST, SECOND]) as server:
+        await after(server, client, ONE, TWO)
+        assert "messages.1" in await refusal_of(server, client, body(*BARE, **ROOT) | OTHER_MODEL)
+
+
 # --- Scripts ----------------------------------------------------------------------------------------------------------
 
 
