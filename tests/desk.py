@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from settled.activities.agents import AgentProfile
 from settled.activities.registry import Registry, discover
 from settled.activities.toolkit import Tool, WriteTool
 from settled.activities.tools import stock
-from settled.local.messages_script import Reply, Step, tool_use
+from settled.local.messages_script import Reply, Responder, Step, tool_use
 from settled.local.messages_server import MessagesServer
 from settled.local.stock_service import StockService
 from settled.worker.settings import Settings
@@ -70,10 +71,22 @@ class Desk:
     script: list[Step]
     http: httpx2.AsyncClient
     folder: Path
+    again: list[int] = field(default_factory=list)
+    """How many requests may be made once more, as the test said."""
 
     def will_say(self, *steps: Step | Mapping[str, Any] | str) -> None:
         """Add to the model's script; text and blocks stand for replies of their own."""
         self.script.extend(step if isinstance(step, Step) else Reply.of(step) for step in steps)
+
+    def may_ask_again(self, times: int) -> None:
+        """So many requests are made once more: an attempt fails, or a second task has the same goal."""
+        self.again.append(times)
+
+    def assert_nothing_was_asked_twice(self) -> None:
+        """Each request is paid for: none may equal an earlier one, unless the test said so."""
+        asked = Counter(json.dumps(body, sort_keys=True) for body in self.model.requests)
+        goals = [json.loads(body)["messages"][0]["content"] for body, times in asked.items() if times > 1]
+        assert asked.total() - len(asked) <= sum(self.again), f"asked more than once: {goals}"
 
     async def start(self, request: Any, task: str | None = None, **options: Any) -> WorkflowHandle[Any, TaskResult]:
         """Start a task."""
@@ -207,6 +220,8 @@ async def open_desk(
     profiles: Mapping[str, AgentProfile] | None = None,
     interceptors: Sequence[Interceptor] = (),
     working: bool = True,
+    responder: Responder | None = None,
+    articles: Mapping[str, int] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Desk]:
     """A desk with everything at work.
@@ -218,6 +233,8 @@ async def open_desk(
         profiles: the agent profiles; the clerk unless given.
         interceptors: of the worker.
         working: whether a worker of this process serves the desk.
+        responder: what answers for the model; what the test says that it will say, unless given.
+        articles: what the stock service has; a few of A1, B2 and C3, unless given.
         settings: of the worker; `database_url`, say, for another store than SQLite in the folder.
     """
     quick: dict[str, Any] = {
@@ -227,9 +244,10 @@ async def open_desk(
         "drain_seconds": 1.0,
     }
     async with AsyncExitStack() as stack:
-        service = await stack.enter_async_context(StockService(folder / "stock.db", {"A1": 3, "B2": 10, "C3": 1000}))
+        stocked = articles or {"A1": 3, "B2": 10, "C3": 1000}
+        service = await stack.enter_async_context(StockService(folder / "stock.db", stocked))
         script: list[Step] = []
-        model = await stack.enter_async_context(MessagesServer(script))
+        model = await stack.enter_async_context(MessagesServer(responder or script))
         stock.SETTINGS = stock.StockSettings(url=HttpUrl(service.url))
         known = registry or hurried(discover(), seconds=2.0, lands_within=timedelta(seconds=1))
         places: dict[str, Any] = {
@@ -245,3 +263,4 @@ async def open_desk(
         desk = Desk(client, made_of, service, model, script, http, folder)
         stack.push_async_callback(desk.leave_no_settlement)
         yield desk
+        desk.assert_nothing_was_asked_twice()
