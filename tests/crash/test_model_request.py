@@ -15,7 +15,7 @@ from tests.crash.traps import Act, Point
 from tests.desk import Desk, open_desk, reserve, result_of
 
 
-async def test_a_lost_completion_leads_to_the_same_turn(temporal: Client, tmp_path: Path) -> None:
+async def test_b05_a_lost_completion_leads_to_the_same_turn(temporal: Client, tmp_path: Path) -> None:
     """R64, B05: the retry judges the response that is stored; no transcript knows of a second one."""
     loses = Loses(REQUEST_MODEL)
     async with open_desk(temporal, tmp_path, interceptors=[loses]) as desk:
@@ -27,7 +27,7 @@ async def test_a_lost_completion_leads_to_the_same_turn(temporal: Client, tmp_pa
         await assert_reserved_once(desk, result, "claimed", "succeeded")
 
 
-async def test_a_worker_killed_after_the_response_was_stored_costs_no_second_request(
+async def test_b05_a_worker_killed_after_the_response_was_stored_costs_no_second_request(
     empty_desk: Desk, crew: Crew
 ) -> None:
     """R64, B05: kill -9; another worker goes on with the response that is stored."""
