@@ -180,6 +180,7 @@ async def test_route_10_a_schedule_that_overlaps_or_is_backfilled_sends_once(pat
     """R63: each start is a task of its own, and its equal action the same one, by its business scope."""
     desk = patient_desk
     desk.will_say(reserve(), reserve(), "Reserved.", "Reserved.")
+    desk.may_ask_again(1)  # there are two tasks, which the schedule starts
     await desk.arm("hold_reply_after_commit")
     schedule = f"schedule-{uuid4().hex[:12]}"
     what = ("--type", AGENT_TASK, "--task-queue", desk.parts.settings.task_queue, "--input", json.dumps(TASK))

@@ -88,6 +88,7 @@ async def test_route_11_a_server_that_is_restored_from_the_middle_of_the_write_s
     """R63, R70: Temporal believes that the dispatch is about to run; it has run, and asking about it is enough."""
     desk, holds = its_desk, Holds(DISPATCH)
     desk.will_say(reserve(), "Reserved.", "Reserved, as before.")
+    desk.may_ask_again(1)  # the restored server knows nothing of the second request
     async with another_worker(desk, [holds]):
         handle = await desk.start(TASK)
         await asyncio.wait_for(holds.reached.wait(), 10)
