@@ -27,7 +27,7 @@ from settled.activities.agents import AgentProfile
 from settled.activities.registry import Registry, discover
 from settled.activities.toolkit import Tool, WriteTool
 from settled.activities.tools import stock
-from settled.local.messages_script import Reply, Responder, Step, tool_use
+from settled.local.messages_script import Reply, Step, tool_use
 from settled.local.messages_server import MessagesServer
 from settled.local.stock_service import StockService
 from settled.worker.settings import Settings
@@ -227,7 +227,7 @@ async def open_desk(
     profiles: Mapping[str, AgentProfile] | None = None,
     interceptors: Sequence[Interceptor] = (),
     working: bool = True,
-    responder: Responder | None = None,
+    model: Mapping[str, Any] | None = None,
     articles: Mapping[str, int] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Desk]:
@@ -240,7 +240,7 @@ async def open_desk(
         profiles: the agent profiles; the clerk unless given.
         interceptors: of the worker.
         working: whether a worker of this process serves the desk.
-        responder: what answers for the model; what the test says that it will say, unless given.
+        model: of the Messages server: its `limits`, say, or another `script` than the desk's own.
         articles: what the stock service has; a few of A1, B2 and C3, unless given.
         settings: of the worker; `database_url`, say, for another store than SQLite in the folder.
     """
@@ -254,20 +254,20 @@ async def open_desk(
         stocked = articles or {"A1": 3, "B2": 10, "C3": 1000}
         service = await stack.enter_async_context(StockService(folder / "stock.db", stocked))
         script: list[Step] = []
-        model = await stack.enter_async_context(MessagesServer(responder or script))
+        served = await stack.enter_async_context(MessagesServer(**{"script": script, **(model or {})}))
         stock.SETTINGS = stock.StockSettings(url=HttpUrl(service.url))
         known = registry or hurried(discover(), seconds=2.0, lands_within=timedelta(seconds=1))
         places: dict[str, Any] = {
             "database_url": f"sqlite+aiosqlite:///{folder / 'settled.db'}",
             "task_queue": f"agents-{uuid4().hex[:8]}",
-            "model_url": model.url,
+            "model_url": served.url,
         }
         configured = Settings(**(places | quick | settings))
         made_of = await stack.enter_async_context(parts(configured, known, profiles or {"stock-clerk": CLERK}))
         http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False))
         if working:
             await stack.enter_async_context(make_worker(client, made_of, interceptors))
-        desk = Desk(client, made_of, service, model, script, http, folder)
+        desk = Desk(client, made_of, service, served, script, http, folder)
         stack.push_async_callback(desk.leave_no_settlement)
         yield desk
         desk.assert_nothing_was_asked_twice()

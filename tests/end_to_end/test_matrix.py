@@ -130,8 +130,9 @@ async def played(temporal: Client, tmp_path_factory: pytest.TempPathFactory) -> 
     model = Model()
     folder: Path = tmp_path_factory.mktemp("matrix")
     articles = dict.fromkeys(CELLS, 10)
+    # A hundred tasks at once: a write may take its time.
     unhurried: dict[str, Any] = {"registry": hurried(discover(), seconds=30.0), "model_attempts": ATTEMPTS}
-    async with open_desk(temporal, folder, responder=model, articles=articles, **unhurried) as desk:
+    async with open_desk(temporal, folder, model={"script": model}, articles=articles, **unhurried) as desk:
         desk.may_ask_again(len(CELLS) * ATTEMPTS)
         results = await asyncio.gather(*(run(desk, cell) for cell in CELLS))
         assert desk.model.refusals == [], "each request was one that the API takes"
