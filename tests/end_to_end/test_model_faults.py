@@ -22,6 +22,7 @@ from settled.local.messages_script import (
     HttpError,
     NotAMessage,
     Reply,
+    Stall,
     Step,
     StreamError,
     text,
@@ -288,6 +289,16 @@ async def test_b19_b21_a_request_that_fails_is_made_as_often_as_we_say_and_never
         result = await desk.run("how many?")
         assert (desk.model.received, result.end_reason) == (2, EndReason.MODEL_ERROR)
         assert [node.role for node in await desk.parts.stores.transcripts.chain(result.head)] == ["root", "user"]
+
+
+async def test_b21_a_stream_that_pings_keep_alive_has_a_deadline_all_the_same(temporal: Client, tmp_path: Path) -> None:
+    """R96: timeouts are per read, so that pings would keep it alive for ever."""
+    async with open_desk(temporal, tmp_path, model_seconds=2.0) as desk:
+        desk.will_say(Stall(seconds=60.0, after_events=2, ping_every=0.1), "3.")
+        desk.may_ask_again(1)
+        result = await desk.run("how many?")
+        assert (result.final_text, result.counters.attempts) == ("3.", 2)
+        assert desk.model.aborted == 1, "the connection was given up, too"
 
 
 async def test_b20_the_provider_s_wish_to_wait_is_obeyed(desk: Desk) -> None:
