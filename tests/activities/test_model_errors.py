@@ -219,6 +219,7 @@ NO_ROOM = "input length and `max_tokens` exceed context limit: 190000 + 20000 > 
 TOO_HIGH = "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for claude-x"
 REMEDIED: dict[str, tuple[Step, Remedy]] = {
     "529": (HttpError(529), Remedy.FALL_BACK),
+    "529 of a proxy": (NotAMessage.html(status=529), Remedy.FALL_BACK),
     "overloaded after 200": (ErrorEvent(), Remedy.FALL_BACK),
     "overloaded under another status": (HttpError(503, type="overloaded_error"), Remedy.FALL_BACK),
     "overloaded, not to be retried": (HttpError(529, headers={"x-should-retry": "false"}), Remedy.GIVE_UP),
