@@ -54,6 +54,9 @@ NEVER_WHOLE = Expected(ATTEMPTS, 0, MODEL_ERROR, broken_off=ATTEMPTS)
 # Asked once more, without effect. Sent back five times. Asked with 1,000, 2,000 and 4,000 tokens.
 TWICE, PAUSED, TRUNCATED = Expected(2, 0, INVALID), Expected(6, 0, INVALID), Expected(3, 0, CUT)
 
+# Asked, and then asked for a summary, which is cut off in the same way.
+FULL = Expected(2, 0, EndReason.CONTEXT_EXHAUSTED)
+
 CONTENTS = ("no call", "one call", "two calls", "cut call", "server call", "server call and call")
 # fmt: off
 # stop reason:        no call,   one call,  two calls, cut call,    server call, server call and call
@@ -65,6 +68,7 @@ TABLE: dict[str | None, tuple[Expected, ...]] = {
     "pause_turn":      (PAUSED,    NO_ANSWER, NO_ANSWER, NO_ANSWER,   PAUSED,    NO_ANSWER),
     "compaction":      (PAUSED,    NO_ANSWER, NO_ANSWER, NO_ANSWER,   PAUSED,    NO_ANSWER),
     "refusal":         (NO,        NO,        NO,        NO,          NO,        NO),
+    "model_context_window_exceeded": (FULL,) * 6,
     "of_a_later_year": (NO_ANSWER, NO_ANSWER, NO_ANSWER, NO_ANSWER,   NO_ANSWER, NO_ANSWER),
     None:              (NO_ANSWER, NO_ANSWER, NO_ANSWER, NO_ANSWER,   NO_ANSWER, NO_ANSWER),
 }
