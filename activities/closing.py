@@ -95,7 +95,7 @@ class ClosingActivities:
             detail=detail,
             verdict=verdict,
             findings=findings,
-            final_text=await self._final_text(state.head),
+            final_text="" if reason is EndReason.REFUSED else await self._final_text(state.head),
             operations=tuple(await self.stores.ledger.of_task(task)),
             tally=view.tally,
             counters=state.counters,

@@ -150,7 +150,7 @@ class ModelActivities:
         """
         command = _without_response(trouble.remedy, request.means(ask), raised=ask.max_tokens is not None)
         if command is None:
-            raise trouble.failure()
+            raise trouble.failure(activity.info().attempt)
         return Turn(
             head=await self._goes_on_from(command, request.asked, request.asked),
             next=command,
@@ -176,7 +176,7 @@ class ModelActivities:
             attempts=activity.info().attempt,
             model=request.root.model,
             server_calls=sum(is_server_call(block) for block in content),
-            preview=_preview(content),
+            preview="" if stop_table.is_discarded(reason) else _preview(content),
             ledger=await self.stores.ledger.view(record.task),
         )
 
@@ -244,7 +244,7 @@ def _usage(message: dict[str, Any]) -> Usage:
 
 
 def _preview(content: list[Any]) -> str:
-    texts = (str(block.get("text", "")).strip() for block in content if block.get("type") == "text")
+    texts = (str(block.get("text") or "").strip() for block in content if block.get("type") == "text")
     return clean(" ".join(text for text in texts if text)[:MOST_PREVIEW])
 
 

@@ -9,8 +9,9 @@
     model_context_window_exceeded    sum up, whatever it holds
     anything else, or none           invalid_response, whatever it holds
 
-Only the first two rows run anything: a cut call may parse and still not be what the model was about to write. What is
-asked again is bounded, reason by reason; after that the task ends, and says why.
+What is empty but for a call that the provider hasn't finished is sent back. Only the first two rows run anything: a cut
+call may parse and still not be what the model was about to write. What is asked again is bounded, reason by reason;
+after that the task ends, and says why.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from enum import StrEnum
 from typing import Any
 
 from settled.activities.artifacts import clean
-from settled.activities.calls import is_blank, is_call
+from settled.activities.calls import awaits_server, is_blank, is_call
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.turn import Again, Compact, End, Repeats, Resend
 
@@ -158,6 +159,8 @@ def judge(
         return _invalid(f"the response holds {calls} calls; at most {MOST_CALLS} are run")
     kind = kind_of(content)
     step = TABLE.get(stop_reason, {}).get(kind, Step.INVALID) if isinstance(stop_reason, str) else Step.INVALID
+    if step is Step.SAY_SO and awaits_server(content):
+        step = Step.SEND_BACK  # no word of ours may stand after a call that the provider hasn't finished
     match step:
         case Step.RUN:
             return Run.CALLS
@@ -167,6 +170,11 @@ def judge(
             return _invalid(f"the response stopped with {repr(stop_reason)[:80]} and held {kind}")
         case _:
             return once_more(step, means, _category(details) if step is Step.FALL_BACK else "")
+
+
+def is_discarded(stop_reason: object) -> bool:
+    """Whether what a response holds is shown to nobody: what was refused is no answer, not even the half of it."""
+    return stop_reason == "refusal"
 
 
 def once_more(step: Step, means: Means, category: str = "") -> End | Resend | Compact:

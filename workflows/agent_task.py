@@ -97,7 +97,7 @@ class AgentTask:
             return
         except ActivityError as error:
             if workflow.cancellation_reason() is None:
-                self.state = loop.after_model_failure(state, str(error.cause))
+                self.state = loop.after_model_failure(state, str(error.cause), asks.attempts_of(error))
             return
         self.state = loop.after_turn(state, turn)
 

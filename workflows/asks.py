@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from settled.workflows.contract import names
 from settled.workflows.contract.calls import CallResult, ErrorKind
@@ -66,6 +66,13 @@ async def request_model(ask: Ask, conduct: Conduct) -> Turn:
         retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=60), maximum_attempts=conduct.model_attempts),
     )
     return turn
+
+
+def attempts_of(error: ActivityError) -> int | None:
+    """The attempts of a model request that failed, as its last one counted them; none where it said nothing."""
+    cause = error.cause
+    said = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
+    return said if isinstance(said, int) else None
 
 
 async def run_read(head: str, call: Proposal, conduct: Conduct) -> CallResult:

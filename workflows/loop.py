@@ -86,13 +86,17 @@ def after_turn(state: LoopState, turn: Turn) -> LoopState:
     )
 
 
-def after_model_failure(state: LoopState, detail: str) -> LoopState:
-    """The state after a model request that failed for good."""
+def after_model_failure(state: LoopState, detail: str, attempts: int | None = None) -> LoopState:
+    """The state after a model request that failed for good.
+
+    Args:
+        state: before it.
+        detail: what went wrong.
+        attempts: how many there were; none: nobody knows, and all that there may be are counted.
+    """
+    made = state.opened.conduct.model_attempts if attempts is None else attempts
     counters = state.counters.model_copy(
-        update={
-            "requests": state.counters.requests + 1,
-            "attempts": state.counters.attempts + state.opened.conduct.model_attempts,
-        }
+        update={"requests": state.counters.requests + 1, "attempts": state.counters.attempts + made}
     )
     return ending_with(state, EndReason.MODEL_ERROR, detail[:MOST_DETAIL]).model_copy(update={"counters": counters})
 

@@ -43,7 +43,6 @@ HOLDS_NOTHING: list[list[Json]] = [
     [{"type": "text", "text": None}],
     [{"type": "text"}],
     [THINKING],
-    [SERVER],
     [UNKNOWN],
 ]
 
@@ -214,6 +213,15 @@ def test_b12_a_paused_turn_is_sent_back_a_bounded_number_of_times(reason: str, c
     assert judge(reason, content, means(Repeats(paused=5))) == End(
         reason=INVALID, detail="the provider paused its turn more than 5 times in a row"
     )
+
+
+@pytest.mark.parametrize("reason", ["end_turn", "stop_sequence"])
+def test_r40_an_end_with_a_server_call_that_isn_t_finished_is_sent_back(reason: str) -> None:
+    """The API takes no word of ours after it; a finished one is an empty answer like any other."""
+    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+    assert judge(reason, [THINKING, SERVER], means()) == BACK
+    assert judge(reason, [SERVER, found], means()) == SAY_SO
+    assert judge(reason, [SERVER, WORDS], means()) == End(reason=DONE)
 
 
 def test_more_calls_than_fit_into_history_are_not_run() -> None:

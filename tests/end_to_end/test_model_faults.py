@@ -34,7 +34,7 @@ from settled.workflows.contract.names import REQUEST_MODEL
 from settled.workflows.contract.turn import Again, Turn
 from settled.workflows.converter import data_converter
 from tests.crash.interceptors import Loses
-from tests.desk import CLERK, Desk, look_up, open_desk, reserve
+from tests.desk import CLERK, Desk, look_up, open_desk, reserve, status_of
 from tests.end_to_end.test_loop import results_in
 
 A, B, C = "claude-scripted", "claude-other", "claude-third"
@@ -135,6 +135,15 @@ async def test_b12_a_paused_turn_goes_on_with_its_content_as_it_is(desk: Desk) -
     assert desk.model.refusals == []
 
 
+async def test_r40_an_end_in_the_middle_of_a_server_call_goes_on_like_a_pause(desk: Desk) -> None:
+    """No word of ours may stand after it."""
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "A1"}}
+    desk.will_say(Reply([search], "end_turn"), "It is an article.")
+    result = await desk.run("what is A1?")
+    assert (result.final_text, result.counters.server_calls) == ("It is an article.", 1)
+    assert desk.model.refusals == []
+
+
 async def test_b13_a_stop_for_tools_without_a_call_is_asked_again_and_goes_on(desk: Desk) -> None:
     """B13: the same request once more, and the response is no part of the conversation."""
     desk.will_say(Reply([], "tool_use"), look_up(), "3.")
@@ -174,8 +183,10 @@ async def test_r28_an_answer_that_stays_empty_is_an_invalid_response(desk: Desk)
 
 async def test_b14_a_refusal_is_a_typed_end_and_is_not_tried_again(desk: Desk) -> None:
     """B14: one request, and the category in the detail."""
-    desk.will_say(REFUSAL)
-    result = await desk.run("hack it")
+    desk.will_say(Reply.of("First, you ", stop_reason="refusal", stop_details=REFUSAL.stop_details))
+    handle = await desk.start("hack it")
+    result = await desk.result(handle)
+    assert (result.final_text, (await status_of(handle)).last_text) == ("", ""), "the half of it is shown to nobody"
     assert (result.status, result.end_reason) == (Status.FAILED, EndReason.REFUSED)
     assert "(category: cyber)" in result.detail
     assert (desk.model.received, result.counters.attempts) == (1, 1)
@@ -317,6 +328,7 @@ async def test_b20_the_provider_s_wish_to_wait_is_obeyed(desk: Desk) -> None:
 async def test_b19_a_spend_cap_is_not_tried_again(desk: Desk) -> None:
     desk.will_say(HttpError(429, details={"error_code": "enforced_spend_limit_reached"}))
     result = await desk.run("how many?")
+    assert (result.counters.requests, result.counters.attempts) == (1, 1), "R11: one attempt was made, and is counted"
     assert (desk.model.received, result.end_reason) == (1, EndReason.MODEL_ERROR)
     assert "EnforcedSpendLimitReachedError" in result.detail
 

@@ -103,6 +103,11 @@ def test_r11_a_request_that_failed_for_good_counts_with_all_its_attempts() -> No
     assert after.ending == End(reason=EndReason.MODEL_ERROR, detail="Overloaded (request req_1)")
 
 
+def test_r11_a_request_that_was_given_up_counts_with_the_attempts_that_were_made() -> None:
+    after = loop.after_model_failure(state(), "BadRequestError (request req_1)", attempts=1)
+    assert after.counters == counted(requests=1, attempts=1)
+
+
 def test_a_response_moves_the_head_adds_its_usage_and_replaces_the_ledger() -> None:
     before = state(usage=Usage(input_tokens=1, output_tokens=2), ledger=ledger(OperationState.UNKNOWN), last_text="old")
     now = ledger(OperationState.DISPATCHED, OperationState.UNKNOWN)
