@@ -8,8 +8,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from settled.activities.agents import MOST_FAULTS, AgentProfile, ProfileLimits
-from settled.activities.opening import _faults_of_budget, _limits, frozen_parameters, parse
+from settled.activities.opening import _faults_of_budget, _limits, parse
 from settled.activities.registry import discover, tool_schema
+from settled.activities.roots import Root, root_of
 from settled.workflows.contract.task import Budget, Criterion, Limits, TaskRequest
 from settled.workflows.converter import data_converter
 
@@ -259,12 +260,19 @@ def test_r52_a_budget_above_the_profiles_limits_is_refused(budget: Budget, lines
 
 def test_r6_model_limit_system_and_tools_are_frozen_with_the_task() -> None:
     registry = discover()
-    frozen = frozen_parameters(PROFILE, registry, ["reserve_stock"])
-    assert frozen == {
+    root = root_of(PROFILE, registry, ["reserve_stock"])
+    assert root.parameters == {
         "model": "claude-scripted",
         "max_tokens": 1000,
         "system": "You are the clerk.",
+        "cache_control": {"type": "ephemeral"},
         "tools": [tool_schema(registry.tools["reserve_stock"])],
     }
-    assert json.dumps(frozen) == json.dumps(frozen_parameters(PROFILE, discover(), ["reserve_stock"]))
-    assert "tools" not in frozen_parameters(PROFILE, registry, [])
+    assert root.node() == root_of(PROFILE, discover(), ["reserve_stock"]).node(), "byte for byte"
+    assert Root.of(root.node()) == root
+    assert "tools" not in root_of(PROFILE, registry, []).parameters
+
+
+def test_b16_a_cut_response_may_have_four_times_the_limit_unless_the_profile_says_otherwise() -> None:
+    assert root_of(PROFILE, discover(), []).max_tokens_most == 4000
+    assert root_of(PROFILE.model_copy(update={"max_tokens_most": 1500}), discover(), []).max_tokens_most == 1500
