@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from settled.activities import stop_table
 from settled.activities.artifacts import clean
-from settled.activities.calls import is_server_call, view
+from settled.activities.calls import is_server_call
 from settled.activities.composing import answer_calls, unknown_to
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
@@ -30,6 +30,7 @@ from settled.activities.responses import Responses, Stored
 from settled.activities.roots import Root
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role, make_node
+from settled.activities.view import view
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.names import REQUEST_MODEL
 from settled.workflows.contract.turn import Again, Ask, Compact, End, Next, Resend, RunBatches, Turn, Usage
