@@ -7,6 +7,7 @@ completion judges the same response again, instead of buying a second, different
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from temporalio.exceptions import ApplicationError
 from settled.activities import stop_table
 from settled.activities.artifacts import clean
 from settled.activities.calls import is_server_call
+from settled.activities.compacting import TRIES, Compaction, exhausted, is_full
 from settled.activities.composing import answer_calls, unknown_to
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
@@ -37,6 +39,8 @@ from settled.workflows.contract.turn import Again, Ask, Compact, End, Next, Rese
 from settled.workflows.errors import TranscriptError
 
 MOST_PREVIEW = 200
+FIRST_RESPONSE = 2
+"""How deep in its conversation the first response stands."""
 MOST_DETAIL = 1_000
 MOST_REQUEST_ID = 128
 STORE_RETRY_SECONDS = 240.0
@@ -89,6 +93,8 @@ class ModelActivities:
         if record is None:
             raise ApplicationError(f"task {info.workflow_id} was never opened", non_retryable=True)
         try:
+            if ask.compact:
+                return await self._compact(ask, record)
             request = await _patiently(lambda: self._compose(ask, record))
         except TranscriptError as error:
             return Turn(head=ask.head, next=End(reason=EndReason.INVALID_RESPONSE, detail=str(error)[:MOST_DETAIL]))
@@ -98,6 +104,34 @@ class ModelActivities:
             trouble = failed.trouble
             return await _patiently(lambda: self._go_on_without(trouble, request, ask))
         return await _patiently(lambda: self._judge(ask, request, stored, record))
+
+    async def _compact(self, ask: Ask, record: TaskRecord) -> Turn:
+        """Have the conversation summed up, and begin the one that goes on from it."""
+        model = Root.of((await _patiently(lambda: self.stores.transcripts.chain(ask.head)))[0]).model
+        compaction = Compaction(stores=self.stores, record=record, limits=await self.provider.limits(model))
+        head = ask.head
+        for tries in range(TRIES):
+            prepared = await _patiently(functools.partial(compaction.prepare, ask, tries))
+            head = prepared.head
+            try:
+                stored = await self._stored_or_asked(
+                    Request(asked=prepared.asked, root=prepared.root, parameters=prepared.parameters)
+                )
+            except RequestFailed as failed:
+                if failed.trouble.remedy is not Remedy.SUM_UP:
+                    raise failed.trouble.failure() from failed
+                continue  # it is too long itself, by the provider's count
+            head, command = await _patiently(functools.partial(compaction.conclude, stored))
+            return Turn(
+                head=head,
+                next=command,
+                usage=_usage(stored.message),
+                request_id=stored.request_id,
+                attempts=activity.info().attempt,
+                model=model,
+                ledger=await _patiently(lambda: self.stores.ledger.view(record.task)),
+            )
+        return Turn(head=head, next=exhausted("the request for its summary was too long, too"), model=model)
 
     async def _compose(self, ask: Ask, record: TaskRecord) -> Request:
         chain = await self.stores.transcripts.chain(ask.head)
@@ -166,17 +200,24 @@ class ModelActivities:
         mentions = [call.intent.key for call in command.calls if call.intent] if isinstance(command, RunBatches) else []
         node = make_node(await self.stores.transcripts.node(stored.asked), Role.ASSISTANT, content, mentions)
         await self.stores.transcripts.add(node)
+        usage = _usage(stored.message)
+        # With the goal alone in front of it there is nothing to sum up; before its calls are to be run it is too early.
+        may_be_full = isinstance(command, RunBatches) and node.depth > FIRST_RESPONSE
         return Turn(
             head=await self._goes_on_from(command, stored.asked, node.digest),
             next=command,
-            usage=_usage(stored.message),
+            usage=usage,
             request_id=stored.request_id,
             attempts=activity.info().attempt,
             model=request.root.model,
+            context_full=may_be_full and is_full(usage, await self._context_tokens(request.root)),
             server_calls=sum(is_server_call(block) for block in content),
             preview=_preview(content),
             ledger=await self.stores.ledger.view(record.task),
         )
+
+    async def _context_tokens(self, root: Root) -> int:
+        return root.context_tokens or (await self.provider.limits(root.model)).context_tokens
 
     async def _proposals(self, content: list[Any], record: TaskRecord) -> RunBatches:
         return await proposals_of(content, record, activity.info().namespace, self.stores, self.registry)

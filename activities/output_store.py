@@ -11,21 +11,9 @@ from sqlalchemy.exc import IntegrityError
 from settled.activities import schema
 from settled.activities.artifacts import Artifacts
 from settled.activities.database import Database
-from settled.activities.outputs import REFERENCE, Shown, lines_of
+from settled.activities.outputs import REFERENCE, KeptOutput, Shown, lines_of
 
 NAME = re.compile(rf"[0-9a-f]{{{REFERENCE},64}}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptOutput:
-    """An output that was cut for a task."""
-
-    digest: str
-    """The artifact with the whole."""
-    tool: str
-    """The tool that it came from."""
-    lines: int
-    """How many lines it has, as they are numbered."""
 
 
 class Outputs:

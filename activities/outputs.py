@@ -23,6 +23,7 @@ MOST_LINE = 2_000
 MOST_PAGE = 20_000
 """Characters of a page: below what a result may have, so that a page is never cut itself."""
 ROOM_FOR_MARKS = 1_000
+MARK = "[This output has "
 READ_OUTPUT = "read_output"
 """The tool that pages through an output."""
 REFERENCE = 12
@@ -36,6 +37,18 @@ class Shown:
     text: str
     whole: str | None = None
     """The whole output, where the text shows only a part of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptOutput:
+    """An output that was cut for a task."""
+
+    digest: str
+    """The artifact with the whole."""
+    tool: str
+    """The tool that it came from."""
+    lines: int
+    """How many lines it has, as they are numbered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +118,11 @@ def page(lines: Sequence[str], first: int, most: int = MOST_PAGE, last: int | No
     return Page(first=first, lines=tuple(wanted[:count]))
 
 
+def is_cut(shown: str) -> bool:
+    """Whether what the model sees is the cut form of an output."""
+    return any(line.startswith(MARK) for line in shown.split("\n", maxsplit=2)[1:2])
+
+
 def shortened(text: str, most: int) -> str:
     """The text in so many characters at the most, cut in its middle, and saying so where there is room for that."""
     if len(text) <= most:
@@ -125,7 +143,7 @@ def _mark(text: str, lines: Sequence[str], first: Page, last: Page, *, pages: bo
     name = reference(text)
     shown = f"{first.first}-{first.last}" + (f" and {last.first}-{last.last}" if last.lines else "")
     kept = f'{READ_OUTPUT} shows others, of output "{name}"' if pages else f'The whole is kept as output "{name}"'
-    return f"[This output has {size_of(text, lines)}. Lines {shown} are shown. {kept}.]"
+    return f"{MARK}{size_of(text, lines)}. Lines {shown} are shown. {kept}.]"
 
 
 def _pieces(line: str) -> list[str]:

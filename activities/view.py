@@ -2,10 +2,10 @@
 
     since_root ─▶ with_ids ─▶ without_blanks ─▶ paired ─▶ without_empty ─▶ in_whole_characters
 
-Each step takes and gives whole messages, in order, and looks back only. So the view of a longer conversation begins with
-that of a shorter one, byte for byte: the provider binds each response to what came before it, and caches by it. This is
-why nothing is trimmed here. A result is cut once, where it is produced (`outputs`); a conversation that gets too long
-goes on in a new one (`compacting`).
+Each step takes and gives whole messages, in order, and looks back only. So the view of a longer conversation begins
+with that of a shorter one, byte for byte: the provider binds each response to what came before it, and caches by it.
+This is why nothing is trimmed here. A result is cut once, where it is produced (`outputs`); a conversation that gets
+too long goes on in a new one (`compacting`).
 """
 
 from __future__ import annotations

@@ -207,6 +207,7 @@ async def open_desk(
     profiles: Mapping[str, AgentProfile] | None = None,
     interceptors: Sequence[Interceptor] = (),
     working: bool = True,
+    model: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Desk]:
     """A desk with everything at work.
@@ -218,6 +219,7 @@ async def open_desk(
         profiles: the agent profiles; the clerk unless given.
         interceptors: of the worker.
         working: whether a worker of this process serves the desk.
+        model: of the Messages server: its `limits`, say, or another `script` than the desk's own.
         settings: of the worker; `database_url`, say, for another store than SQLite in the folder.
     """
     quick: dict[str, Any] = {
@@ -229,19 +231,19 @@ async def open_desk(
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(StockService(folder / "stock.db", {"A1": 3, "B2": 10, "C3": 1000}))
         script: list[Step] = []
-        model = await stack.enter_async_context(MessagesServer(script))
+        served = await stack.enter_async_context(MessagesServer(**{"script": script, **(model or {})}))
         stock.SETTINGS = stock.StockSettings(url=HttpUrl(service.url))
         known = registry or hurried(discover(), seconds=2.0, lands_within=timedelta(seconds=1))
         places: dict[str, Any] = {
             "database_url": f"sqlite+aiosqlite:///{folder / 'settled.db'}",
             "task_queue": f"agents-{uuid4().hex[:8]}",
-            "model_url": model.url,
+            "model_url": served.url,
         }
         configured = Settings(**(places | quick | settings))
         made_of = await stack.enter_async_context(parts(configured, known, profiles or {"stock-clerk": CLERK}))
         http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False))
         if working:
             await stack.enter_async_context(make_worker(client, made_of, interceptors))
-        desk = Desk(client, made_of, service, model, script, http, folder)
+        desk = Desk(client, made_of, service, served, script, http, folder)
         stack.push_async_callback(desk.leave_no_settlement)
         yield desk
