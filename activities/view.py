@@ -30,6 +30,8 @@ class Message:
     depth: int
     role: Role
     content: list[Any]
+    whole: bool = True
+    """Whether it holds whole characters only, and no half of a surrogate pair."""
 
 
 def view(chain: Sequence[Node]) -> list[dict[str, Any]]:
@@ -48,7 +50,8 @@ def since_root(chain: Sequence[Node]) -> list[Message]:
     """What was said since the conversation's last root: behind it lies what was summed up, or another model's turn."""
     start = max((place for place, node in enumerate(chain) if node.role is Role.ROOT), default=-1) + 1
     return [
-        Message(digest=node.digest, depth=node.depth, role=node.role, content=node.content) for node in chain[start:]
+        Message(digest=node.digest, depth=node.depth, role=node.role, content=node.content, whole=_is_utf8(node.body))
+        for node in chain[start:]
     ]
 
 
@@ -58,23 +61,26 @@ def with_ids(messages: Sequence[Message]) -> list[Message]:
     renamed: dict[str, str] = {}
     made = []
     for message in messages:
-        content = message.content
+        shown = message
         if message.role is Role.ASSISTANT:
-            ids = ids_in(content, message.depth)
+            ids = ids_in(message.content, message.depth)
             renamed = _renamed(ids, message.depth, used)
-            used |= {renamed.get(call_id, call_id) for call_id in ids.values()}
-            by_block = {call.block: ids[call.slot] for call in proposed_calls(content)}
-            content = [
-                {**block, "id": by_block[place]} if place in by_block else block for place, block in enumerate(content)
-            ]
-        made.append(replace(message, content=[_with_id(block, renamed) for block in content]))
+            used.update(renamed.get(call_id, call_id) for call_id in ids.values())
+            if list(ids.values()) != [block.get("id") for block in message.content if is_call(block)]:
+                shown = _with_own_ids(message, ids)
+        if renamed:
+            shown = replace(shown, content=[_with_id(block, renamed) for block in shown.content])
+        made.append(shown)
     return made
 
 
 def without_blanks(messages: Sequence[Message]) -> list[Message]:
     """Without texts that are empty or white space, which the API sends but refuses. Thinking always stays."""
     return [
-        replace(message, content=[block for block in message.content if not is_blank(block)]) for message in messages
+        replace(message, content=[block for block in message.content if not is_blank(block)])
+        if any(is_blank(block) for block in message.content)
+        else message
+        for message in messages
     ]
 
 
@@ -107,7 +113,7 @@ def without_empty(messages: Sequence[Message]) -> list[Message]:
 
 def in_whole_characters(messages: Sequence[Message]) -> list[Message]:
     """Without halves of surrogate pairs, which no request can carry; whatever holds none stays as it was received."""
-    return [replace(message, content=_sendable(message.content)) for message in messages]
+    return [message if message.whole else replace(message, content=_mended(message.content)) for message in messages]
 
 
 STEPS: tuple[Callable[[Sequence[Message]], list[Message]], ...] = (
@@ -119,10 +125,19 @@ STEPS: tuple[Callable[[Sequence[Message]], list[Message]], ...] = (
 )
 
 
+def _with_own_ids(message: Message, ids: Mapping[int, str]) -> Message:
+    """The response with an id of our own in place of one that is unusable."""
+    content = list(message.content)
+    for call in proposed_calls(content):
+        content[call.block] = {**content[call.block], "id": ids[call.slot]}
+    return replace(message, content=content)
+
+
 def _renamed(ids: Mapping[int, str], depth: int, used: Collection[str]) -> dict[str, str]:
     """Other ids for those calls of a response whose ids an earlier message has used."""
-    taken = {*used, *ids.values()}
-    return {call_id: unused(f"call_{depth}_{slot}", taken) for slot, call_id in ids.items() if call_id in used}
+    met = {slot: call_id for slot, call_id in ids.items() if call_id in used}
+    taken = {*used, *ids.values()} if met else ()
+    return {call_id: unused(f"call_{depth}_{slot}", taken) for slot, call_id in met.items()}
 
 
 def _with_id(block: Any, renamed: Mapping[str, str]) -> Any:
@@ -132,11 +147,14 @@ def _with_id(block: Any, renamed: Mapping[str, str]) -> Any:
     return {**block, name: renamed[block[name]]}
 
 
-def _sendable(content: list[Any]) -> list[Any]:
-    text = json.dumps(content, ensure_ascii=False)
+def _mended(content: list[Any]) -> list[Any]:
+    mended: list[Any] = json.loads(clean(json.dumps(content, ensure_ascii=False)))
+    return mended
+
+
+def _is_utf8(body: bytes) -> bool:
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        mended: list[Any] = json.loads(clean(text))
-        return mended
-    return content
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
