@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from uuid import uuid4
 
 from temporalio.client import Client, WorkflowHandle
 
@@ -115,18 +116,18 @@ async def measured(client: Client, folder: Path, turns: int, **limits: int) -> F
         turns: how many.
         limits: of the model.
     """
-    watch = Watch(Reader(turns))
+    watch, queue = Watch(Reader(turns)), f"long-{uuid4().hex[:8]}"
     async with MessagesServer(watch, limits=limits, keep=0) as model:
         settings = {
             "database_url": f"sqlite+aiosqlite:///{folder / 'settled.db'}",
-            "task_queue": "long",
+            "task_queue": queue,
             "model_url": model.url,
         }
         async with worker_process(client.service_client.config.target_host, settings) as worker:
             watch.worker = worker
             began = monotonic()
             handle: WorkflowHandle[Any, TaskResult] = await client.start_workflow(
-                AGENT_TASK, {"goal": "read"}, id=f"long-{turns}", task_queue="long", result_type=TaskResult
+                AGENT_TASK, {"goal": "read"}, id=f"{queue}-task", task_queue=queue, result_type=TaskResult
             )
             result = await result_of(handle, seconds=10 * turns + 60)
             seconds = monotonic() - began

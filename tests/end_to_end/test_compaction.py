@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -22,10 +23,11 @@ from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.names import REQUEST_MODEL
 from settled.workflows.contract.turn import Again
 from tests.crash.interceptors import Loses
-from tests.desk import CLERK, Desk, look_up, open_desk, reserve, status_of
+from tests.desk import CLERK, Desk, look_up, open_desk, reserve, status_of, until
 from tests.end_to_end.test_cancel import cancelled
 from tests.end_to_end.test_loop import results_in
 from tests.end_to_end.test_runs import runs_of
+from tests.end_to_end.test_writes import waits
 from tests.readers import READER, Reader, library
 
 SMALL = {"max_input_tokens": 30_000}
@@ -84,7 +86,14 @@ async def test_r89_a_task_of_sixty_turns_goes_on_through_several_conversations(
         made = await conversations(desk, result.head)
         assert len(made) == 1 + reader.summaries
         assert [Root.of(chain[0]).why for chain in made] == [None] + [Again.COMPACTED] * reader.summaries
-        assert result.usage.input_tokens > 60 * 5_000
+        results = [
+            block["content"]
+            for chain in made
+            for node in chain[1:]
+            for block in node.content
+            if block["type"] == "tool_result"
+        ]
+        assert [re.findall(r"page (\d+) ", text) for text in results] == [[str(number)] for number in range(1, 61)]
 
 
 async def test_the_conversation_that_goes_on_begins_with_what_does_not_rest_on_the_summary(
@@ -151,6 +160,38 @@ async def only_task(desk: Desk) -> str:
     async with desk.parts.stores.database.read() as connection:
         (row,) = (await connection.exec_driver_sql("SELECT task FROM tasks")).all()
     return str(row[0])
+
+
+async def test_r66_an_operation_that_is_not_settled_is_told_anew_with_what_not_to_do_about_it(
+    temporal: Client, tmp_path: Path
+) -> None:
+    """R65, R66: a first run has left it behind; the second one hears of it, and so does the conversation after that."""
+    script = [
+        Reply.of(reserve()),
+        Reply.of(look_up()),
+        OVERFLOWN,
+        Reply.of("I looked it up."),
+        Reply.of("It may be reserved."),
+    ]
+    async with reading_desk(temporal, tmp_path, script) as desk:
+        await desk.arm("drop_reply_after_commit")
+        await desk.arm("lookup_fails", times=1_000)
+        handle = await desk.start({"goal": GOAL}, task="again")
+        await until(lambda: waits(handle, "being looked up"))
+        await handle.cancel()
+        await cancelled(handle)
+        handle = await desk.start({"goal": GOAL}, task="again")
+        await desk.model.until(lambda server: server.count == len(server.requests) == 5)
+        told = said_first(desk.model.requests[4])
+        (line,) = [line for line in told.split("\n") if line.startswith("- reserve_stock")]
+        assert re.search(
+            r"\(operation [0-9a-f]{12}\): unknown\. It may have happened\. It is being looked up\. Do not", line
+        )
+        assert len(desk.model.requests[4]["messages"]) == 1
+        await desk.http.delete(f"{desk.stock.url}/faults")
+        result = await desk.result(handle)
+        assert [operation.state for operation in result.operations] == ["completed"]
+        assert len(await desk.effects()) == 1
 
 
 async def test_a_profile_may_set_a_lower_limit_than_the_provider(temporal: Client, tmp_path: Path) -> None:
