@@ -10,7 +10,7 @@ import asyncio
 import functools
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from temporalio import activity
@@ -107,20 +107,21 @@ class ModelActivities:
 
     async def _compact(self, ask: Ask, record: TaskRecord) -> Turn:
         """Have the conversation summed up, and begin the one that goes on from it."""
-        model = Root.of((await _patiently(lambda: self.stores.transcripts.chain(ask.head)))[0]).model
-        compaction = Compaction(stores=self.stores, record=record, limits=await self.provider.limits(model))
+        root = Root.of((await _patiently(lambda: self.stores.transcripts.chain(ask.head)))[0])
+        compaction = Compaction(stores=self.stores, record=record, limits=await self.provider.limits(root.model))
         head = ask.head
         for tries in range(TRIES):
             prepared = await _patiently(functools.partial(compaction.prepare, ask, tries))
             head = prepared.head
+            request = Request(asked=prepared.asked, root=prepared.root, parameters=prepared.parameters)
             try:
-                stored = await self._stored_or_asked(
-                    Request(asked=prepared.asked, root=prepared.root, parameters=prepared.parameters)
-                )
+                stored = await self._stored_or_asked(request)
             except RequestFailed as failed:
-                if failed.trouble.remedy is not Remedy.SUM_UP:
-                    raise failed.trouble.failure() from failed
-                continue  # it is too long itself, by the provider's count
+                if failed.trouble.remedy is Remedy.SUM_UP:
+                    continue  # it is too long itself, by the provider's count
+                trouble, passed_on = failed.trouble, replace(request, asked=head, root=root)
+                turn = await _patiently(functools.partial(self._go_on_without, trouble, passed_on, ask))
+                return turn.model_copy(update={"context_full": True})
             head, command = await _patiently(functools.partial(compaction.conclude, stored))
             return Turn(
                 head=head,
@@ -128,10 +129,10 @@ class ModelActivities:
                 usage=_usage(stored.message),
                 request_id=stored.request_id,
                 attempts=activity.info().attempt,
-                model=model,
+                model=root.model,
                 ledger=await _patiently(lambda: self.stores.ledger.view(record.task)),
             )
-        return Turn(head=head, next=exhausted("the request for its summary was too long, too"), model=model)
+        return Turn(head=head, next=exhausted("the request for its summary was too long, too"), model=root.model)
 
     async def _compose(self, ask: Ask, record: TaskRecord) -> Request:
         chain = await self.stores.transcripts.chain(ask.head)

@@ -273,6 +273,25 @@ async def test_a_summary_whose_request_is_too_long_itself_is_asked_for_again_wit
         assert "too long, too" in result.detail
 
 
+async def test_r95_another_model_sums_up_where_the_first_one_is_overloaded(temporal: Client, tmp_path: Path) -> None:
+    """R95: the wish to sum up goes over to it, with what was said so far."""
+    overloaded = HttpError(529)
+    script = [Reply.of(look_up()), OVERFLOWN, overloaded, overloaded, Reply.of("There were 3."), Reply.of("3.")]
+    profiles = {"librarian": LIBRARIAN.model_copy(update={"fallback": ("claude-other",)})}
+    async with reading_desk(temporal, tmp_path, script, profiles=profiles) as desk:
+        result = await desk.run({"goal": GOAL})
+        assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "3.")
+        models = [(body["model"], asks_for_summary(body)) for body in desk.model.requests]
+        first, other = CLERK.model, "claude-other"
+        assert models == [(first, False)] * 2 + [(first, True)] * 2 + [(other, True), (other, False)]
+        assert [Root.of(chain[0]).why for chain in await conversations(desk, result.head)] == [
+            None,
+            Again.FALLBACK,
+            Again.COMPACTED,
+        ]
+        assert '"available": 3' in str(desk.model.requests[4]["messages"])
+
+
 async def test_b05_a_lost_completion_leads_to_the_same_summary(temporal: Client, tmp_path: Path) -> None:
     """B05, R64: it was paid for, and is not bought again."""
     loses = Loses(REQUEST_MODEL, times=0)
