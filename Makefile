@@ -7,7 +7,7 @@ READY  := .venv/.ready
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-input -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos stateful histories measure lint types check dist clean venv
+.PHONY: help demo test chaos stateful histories measure long lint types check dist clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,9 @@ histories: $(READY) ## record anew the histories that the replay tests replay (a
 
 measure: $(READY) ## measure what a turn costs in history, at 10, 100 and 200 turns
 	@said=$$($(BIN)/python -m tests.measure_history) && printf '%s\n' "$$said" | grep '^|'  # without the server's banner
+
+long: $(READY) ## run a task of 1,000 turns with outputs of 20 kB, and print what it cost; TURNS= says how many
+	@$(BIN)/python -m tests.measure_long $(TURNS)
 
 lint: $(READY) ## check style and format
 	@$(BIN)/python -m ruff check

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from settled.activities.output_store import TaskOutputs
 from settled.activities.presenting import answered
 from settled.activities.steady import steady
 from settled.activities.tool_errors import Failure, Phase, failure_of
@@ -65,6 +66,8 @@ class Terms:
     """On the steady clock; nothing is begun after it."""
     connection: AsyncConnection | None = None
     """The ledger's transaction, for a transactional tool."""
+    outputs: TaskOutputs | None = None
+    """The task's outputs, for a read."""
 
 
 async def send(tool: WriteTool, arguments: BaseModel, person: Person, terms: Terms) -> Ended:
@@ -107,6 +110,7 @@ async def call_tool(
             idempotency_key=terms.key,
             undoes_key=terms.undoes_key,
             connection=terms.connection,
+            outputs=terms.outputs,
         )
         return await function(arguments, call)
 

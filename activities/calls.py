@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from settled.activities.artifacts import clean
-from settled.activities.transcript import Node, Role
+from settled.activities.transcript import Node
 from settled.workflows.errors import TranscriptError
 
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -48,7 +46,7 @@ def proposed_calls(content: Sequence[Any]) -> list[ProposedCall]:
             ProposedCall(
                 slot=slot,
                 block=place,
-                call_id=received if usable else _unused(f"slot_{slot}", ids),
+                call_id=received if usable else unused(f"slot_{slot}", ids),
                 name=block.get("name"),
                 input=block.get("input"),
             )
@@ -116,87 +114,27 @@ def result_blocks(
 
 
 def shown_ids(node: Node) -> dict[int, str]:
-    """The id of each call of an assistant message as the conversation shows it.
+    """The id of each call of an assistant message as the conversation shows it, by slot."""
+    return ids_in(node.content, node.depth)
+
+
+def ids_in(content: Sequence[Any], depth: int) -> dict[int, str]:
+    """The id of each call in a response as the conversation shows it, by slot.
 
     Ids of our own have the message's depth in them, so that those of two messages differ.
     """
-    calls = proposed_calls(node.content)
-    received = [block.get("id") for block in node.content if is_call(block)]
+    calls = proposed_calls(content)
+    received = [block.get("id") for block in content if is_call(block)]
     return {
         call.slot: call.call_id
         if call.call_id == received[call.slot]
-        else _unused(f"call_{node.depth}_{call.slot}", received)
+        else unused(f"call_{depth}_{call.slot}", received)
         for call in calls
     }
 
 
-def _unused(wanted: str, taken: Collection[Any]) -> str:
+def unused(wanted: str, taken: Collection[Any]) -> str:
     """The id, or a longer one if it is taken."""
     while wanted in taken:
         wanted += "_"
     return wanted
-
-
-def view(chain: Sequence[Node]) -> list[dict[str, Any]]:
-    """The messages of a request: what the chain holds, less what the API refuses to take back.
-
-    Left out are text blocks that are empty or white space (never thinking blocks), and messages of which nothing is
-    left. An id that an earlier message has used, which the API refuses, is another one here. Everything else goes back
-    as it was received.
-
-    Raises:
-        TranscriptError: a call has no result in the message that follows it.
-    """
-    messages = []
-    open_ids: set[str] = set()
-    used: set[str] = set()
-    renamed: dict[str, str] = {}
-    for node in chain[1:]:
-        if node.role is Role.ASSISTANT:
-            renamed = _renamed(node, used)
-            used |= {renamed.get(call_id, call_id) for call_id in shown_ids(node).values()}
-        content = [_with_id(block, renamed) for block in _with_shown_ids(node) if not is_blank(block)]
-        if node.role is Role.USER:
-            answered = {block["tool_use_id"] for block in content if block.get("type") == "tool_result"}
-            if answered != open_ids:
-                raise TranscriptError(f"node {node.digest[:12]}: calls {sorted(open_ids ^ answered)} are not paired")
-            open_ids = set()
-        elif open_ids:
-            raise TranscriptError(f"node {node.digest[:12]}: calls {sorted(open_ids)} have no result")
-        if node.role is Role.ASSISTANT:
-            open_ids = {block["id"] for block in content if is_call(block)}
-        if content:
-            messages.append({"role": str(node.role), "content": _sendable(content)})
-    if open_ids:
-        raise TranscriptError(f"calls {sorted(open_ids)} have no result")
-    return messages
-
-
-def _sendable(content: list[Any]) -> list[Any]:
-    """The same content, unless it holds half a surrogate pair, which no request can carry."""
-    text = json.dumps(content, ensure_ascii=False)
-    mended: list[Any] = content if clean(text) == text else json.loads(clean(text))
-    return mended
-
-
-def _with_shown_ids(node: Node) -> list[Any]:
-    content = node.content
-    if node.role is not Role.ASSISTANT:
-        return list(content)
-    ids = shown_ids(node)
-    by_block = {call.block: ids[call.slot] for call in proposed_calls(content)}
-    return [{**block, "id": by_block[place]} if place in by_block else block for place, block in enumerate(content)]
-
-
-def _renamed(node: Node, used: Collection[str]) -> dict[str, str]:
-    """Other ids for those calls of an assistant message whose ids an earlier message has used."""
-    ids = shown_ids(node)
-    taken = {*used, *ids.values()}
-    return {call_id: _unused(f"call_{node.depth}_{slot}", taken) for slot, call_id in ids.items() if call_id in used}
-
-
-def _with_id(block: Any, renamed: Mapping[str, str]) -> Any:
-    name = "id" if is_call(block) else "tool_use_id"
-    if block.get("type") not in ("tool_use", "tool_result") or str(block.get(name)) not in renamed:
-        return block
-    return {**block, name: renamed[block[name]]}

@@ -131,7 +131,7 @@ class ClosingActivities:
         operation, refused = withdrawn.operation, LEFT if withdrawn.left else ""
         seen = operation is None or may_see(self.registry.named(call.tool), operation, record.principal)
         stands = stand(operation, order, refused=refused, seen=seen)
-        return await settled_or_open(self.stores, order, stands, operation)
+        return await settled_or_open(self.stores, order, task, stands, operation)
 
     async def _stop_waiting(self, task: str) -> None:
         """Leave what is unsettled to its settlements: they go on without this task, and send nothing for it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from settled.activities.calls import ShownResult, awaits_server, proposed_calls, result_blocks, shown_ids
 from settled.activities.journal import Operation
+from settled.activities.outputs import READ_OUTPUT
 from settled.activities.presenting import standing_text
 from settled.activities.standing import Stands
 from settled.activities.stores import Stores
@@ -42,16 +43,27 @@ async def answer_calls(
     return message.digest
 
 
-async def settled_or_open(stores: Stores, order: Order, stands: Stands, operation: Operation | None) -> CallResult:
-    """The result of a write as the ledger has it: what it came to or, where that isn't known, just that."""
+async def settled_or_open(
+    stores: Stores, order: Order, task: str, stands: Stands, operation: Operation | None
+) -> CallResult:
+    """The result of a write as the ledger has it: what it came to or, where that isn't known, just that.
+
+    Args:
+        stores: where its texts go.
+        order: which call.
+        task: whose call.
+        stands: how the operation stands towards it.
+        operation: as the ledger has it.
+    """
     if stands.standing is not Standing.SETTLED:
         kind, text = standing_text(operation)
         return CallResult(slot=order.slot, error=kind, content=await stores.artifacts.put(text))
     stored: dict[str, Any] = {}
     if stands.error is None and operation is not None and operation.result:
         stored = json.loads(await stores.artifacts.get(operation.result["result"]))
-    content = await stores.artifacts.put(stands.text(stored))
-    return CallResult(slot=order.slot, error=stands.error, content=content)
+    record = await stores.tasks.get(task)
+    told = stands.told(stored, pages=record is not None and READ_OUTPUT in record.tools)
+    return CallResult(slot=order.slot, error=stands.error, content=await stores.outputs.keep(task, order.tool, told))
 
 
 async def _shown(stores: Stores, result: CallResult) -> ShownResult:

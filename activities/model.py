@@ -7,9 +7,10 @@ completion judges the same response again, instead of buying a second, different
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from temporalio import activity
@@ -17,7 +18,8 @@ from temporalio.exceptions import ApplicationError
 
 from settled.activities import stop_table
 from settled.activities.artifacts import clean
-from settled.activities.calls import is_server_call, view
+from settled.activities.calls import is_server_call
+from settled.activities.compacting import TRIES, Compaction, exhausted, is_full
 from settled.activities.composing import answer_calls, unknown_to
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
@@ -30,12 +32,15 @@ from settled.activities.responses import Responses, Stored
 from settled.activities.roots import Root
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role, make_node
+from settled.activities.view import view
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.names import REQUEST_MODEL
 from settled.workflows.contract.turn import Again, Ask, Compact, End, Next, Resend, RunBatches, Turn, Usage
 from settled.workflows.errors import TranscriptError
 
 MOST_PREVIEW = 200
+FIRST_RESPONSE = 2
+"""How deep in its conversation the first response stands."""
 MOST_DETAIL = 1_000
 STORE_RETRY_SECONDS = 240.0
 """How long the store may be away before an attempt of the request fails."""
@@ -87,6 +92,8 @@ class ModelActivities:
         if record is None:
             raise ApplicationError(f"task {info.workflow_id} was never opened", non_retryable=True)
         try:
+            if ask.compact:
+                return await self._compact(ask, record)
             request = await _patiently(lambda: self._compose(ask, record))
         except TranscriptError as error:
             broken = End(reason=EndReason.INVALID_RESPONSE, detail=str(error)[:MOST_DETAIL])
@@ -98,6 +105,35 @@ class ModelActivities:
             trouble = failed.trouble
             return await _patiently(lambda: self._go_on_without(trouble, request, ask, record))
         return await _patiently(lambda: self._judge(ask, request, stored, record))
+
+    async def _compact(self, ask: Ask, record: TaskRecord) -> Turn:
+        """Have the conversation summed up, and begin the one that goes on from it."""
+        root = Root.of((await _patiently(lambda: self.stores.transcripts.chain(ask.head)))[0])
+        compaction = Compaction(stores=self.stores, record=record, limits=await self.provider.limits(root.model))
+        head = ask.head
+        for tries in range(TRIES):
+            prepared = await _patiently(functools.partial(compaction.prepare, ask, tries))
+            head = prepared.head
+            request = Request(asked=prepared.asked, root=prepared.root, parameters=prepared.parameters)
+            try:
+                stored = await self._stored_or_asked(request)
+            except RequestFailed as failed:
+                if failed.trouble.remedy is Remedy.SUM_UP:
+                    continue  # it is too long itself, by the provider's count
+                trouble, passed_on = failed.trouble, replace(request, asked=head, root=root)
+                turn = await _patiently(functools.partial(self._go_on_without, trouble, passed_on, ask))
+                return turn.model_copy(update={"context_full": True})
+            head, command = await _patiently(functools.partial(compaction.conclude, stored))
+            return Turn(
+                head=head,
+                next=command,
+                usage=_usage(stored.message),
+                request_id=stored.request_id,
+                attempts=activity.info().attempt,
+                model=root.model,
+                ledger=await _patiently(lambda: self.stores.ledger.view(record.task)),
+            )
+        return Turn(head=head, next=exhausted("the request for its summary was too long, too"), model=root.model)
 
     async def _compose(self, ask: Ask, record: TaskRecord) -> Request:
         chain = await self.stores.transcripts.chain(ask.head)
@@ -168,17 +204,24 @@ class ModelActivities:
         mentions = [call.intent.key for call in command.calls if call.intent] if isinstance(command, RunBatches) else []
         node = make_node(await self.stores.transcripts.node(stored.asked), Role.ASSISTANT, content, mentions)
         await self.stores.transcripts.add(node)
+        usage = _usage(stored.message)
+        # With the goal alone in front of it there is nothing to sum up; before its calls are to be run it is too early.
+        may_be_full = isinstance(command, RunBatches) and node.depth > FIRST_RESPONSE
         return Turn(
             head=await self._goes_on_from(command, stored.asked, node.digest),
             next=command,
-            usage=_usage(stored.message),
+            usage=usage,
             request_id=stored.request_id,
             attempts=activity.info().attempt,
             model=request.root.model,
+            context_full=may_be_full and is_full(usage, await self._context_tokens(request.root)),
             server_calls=sum(is_server_call(block) for block in content),
             preview="" if stop_table.is_discarded(reason) else _preview(content),
             ledger=await self.stores.ledger.view(record.task),
         )
+
+    async def _context_tokens(self, root: Root) -> int:
+        return root.context_tokens or (await self.provider.limits(root.model)).context_tokens
 
     async def _proposals(self, content: list[Any], record: TaskRecord) -> RunBatches:
         return await proposals_of(content, record, activity.info().namespace, self.stores, self.registry)

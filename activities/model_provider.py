@@ -7,15 +7,36 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from settled.activities.model_stream import Accumulator, StreamError
+from settled.activities.steady import steady
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
+
+log = logging.getLogger(__name__)
+
+DEFAULT_CONTEXT_TOKENS = 200_000
+"""What a model can read, where the provider doesn't say so."""
+LIMITS_SECONDS = 10.0
+"""How long the provider may take to say what a model can do."""
+ASK_AGAIN_SECONDS = 600.0
+"""When it is asked again after it did not say so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLimits:
+    """What a model can do, as the provider says."""
+
+    context_tokens: int = DEFAULT_CONTEXT_TOKENS
+    """Tokens that a request may have."""
+    max_tokens: int | None = None
+    """Tokens that a response may have; none if that isn't known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +58,8 @@ class Provider:
         self._url = url
         self._client: AsyncAnthropic | None = None
         self._lock = asyncio.Lock()
+        self._limits: dict[str, ModelLimits] = {}
+        self._silent_until: dict[str, float] = {}
 
     async def warm_up(self) -> AsyncAnthropic:
         """The client; made once per process."""
@@ -73,6 +96,29 @@ class Provider:
                         progress(accumulator.characters)
                 return Received(message=_checked(accumulator.finish()), request_id=request_id)
 
+    async def limits(self, model: str) -> ModelLimits:
+        """What the model can do; asked once per process.
+
+        Not every server that speaks the Messages API knows. Then the default counts, and it is asked again later.
+        """
+        known = self._limits.get(model)
+        if known is not None:
+            return known
+        if steady() >= self._silent_until.get(model, 0.0):
+            client = await self.warm_up()
+            try:
+                told = await client.models.retrieve(model, timeout=LIMITS_SECONDS)
+                self._limits[model] = ModelLimits(
+                    context_tokens=_count(told.max_input_tokens) or DEFAULT_CONTEXT_TOKENS,
+                    max_tokens=_count(told.max_tokens),
+                )
+                return self._limits[model]
+            # Whatever it is (no such path, no such model, no answer, no model in it), the task can do without.
+            except Exception as error:
+                log.warning("the limits of %s are not known, so the default counts: %r", model, error)
+                self._silent_until[model] = steady() + ASK_AGAIN_SECONDS
+        return ModelLimits()
+
     async def close(self) -> None:
         """Give back the connections."""
         if self._client is not None:
@@ -96,6 +142,10 @@ def _naming(request_id: str) -> Iterator[None]:
     except Exception as error:
         vars(error).setdefault("request_id", request_id)
         raise
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _checked(message: dict[str, Any]) -> dict[str, Any]:

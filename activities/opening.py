@@ -15,6 +15,7 @@ from settled.activities.acceptance import faults_of_criteria
 from settled.activities.agents import MOST_FAULTS, AgentProfile, lines_of
 from settled.activities.artifacts import clean
 from settled.activities.canonical import canonical, digest_of
+from settled.activities.outputs import READ_OUTPUT
 from settled.activities.registry import Registry
 from settled.activities.roots import root_of
 from settled.activities.stores import Stores, TaskRecord
@@ -81,7 +82,7 @@ class OpeningActivities:
             tenant=request.tenant,
             principal=request.principal,
             root_task=task,
-            tools=tuple(tools),
+            tools=_offered(tools, self.registry),
             acceptance=tuple(acceptance),
         )
         standing = await self.stores.tasks.open(record)
@@ -92,7 +93,9 @@ class OpeningActivities:
                     "start this one under a new id, or repeat the first one unchanged",
                 )
             )
-        root = root_of(profile, self.registry, tools).node()
+        # Those that it was opened with first: admission goes by the record, and the model must be told the same.
+        frozen = [name for name in standing.tools if name in self.registry.tools]
+        root = root_of(profile, self.registry, frozen).node()
         goal = make_node(root, Role.USER, [{"type": "text", "text": request.goal}])
         await self.stores.transcripts.add(root, goal)
         return Opened(
@@ -104,6 +107,12 @@ class OpeningActivities:
             agent=agent,
             title=clean(" ".join(request.goal.split())[:MOST_TITLE]),
         )
+
+
+def _offered(tools: Sequence[str], registry: Registry) -> tuple[str, ...]:
+    """The tools of a task: any of them may answer at length, so the one that pages through outputs comes with them."""
+    pages = bool(tools) and READ_OUTPUT not in tools and READ_OUTPUT in registry.tools
+    return (*tools, READ_OUTPUT) if pages else tuple(tools)
 
 
 def parse(inputs: Sequence[Any]) -> tuple[TaskRequest | None, list[str]]:

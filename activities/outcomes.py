@@ -74,7 +74,7 @@ class Outcomes:
             standing=stands.standing,
             permit=stands.permit,
             after=stands.after,
-            result=await settled_or_open(self.stores, order, stands, operation) if settled else None,
+            result=await settled_or_open(self.stores, order, task, stands, operation) if settled else None,
             ledger=await self.stores.ledger.view(task),
         )
 

@@ -11,13 +11,16 @@ from pydantic_core import to_jsonable_python
 
 from settled.activities.artifacts import clean
 from settled.activities.journal import Operation
+from settled.activities.outputs import MOST_SHOWN, Shown, laid_out, shortened
 from settled.activities.tool_errors import Failure
 from settled.activities.toolkit import Answer
 from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.contract.operation import OperationState
 
-MOST_SHOWN = 30_000
-"""Characters of a result that the model sees; the whole stays as an artifact."""
+SMALL = 1_000
+"""Characters of a result that is shown as JSON whatever it holds; longer text is shown as it is, line by line."""
+MOST_NAMED = 500
+"""Characters of a source or a version."""
 MOST_STORED = 8 * 1024 * 1024
 """Bytes of a result that are stored at all."""
 
@@ -59,15 +62,33 @@ def _storable(value: Any) -> Any:
 
 
 def completed_text(body: Mapping[str, Any], *, repeated: bool = False, undone: bool = False) -> str:
-    """A completed write, or a read."""
-    shown = {"status": "completed", **body}
+    """A completed write, or a read, as the model sees it."""
+    return completed(body, repeated=repeated, undone=undone).text
+
+
+def completed(body: Mapping[str, Any], *, repeated: bool = False, undone: bool = False, pages: bool = True) -> Shown:
+    """A completed write, or a read: in JSON where that is short enough, else as text below a line of JSON.
+
+    Args:
+        body: as `answered` made it.
+        repeated: whether it had been done before, and was not done again.
+        undone: whether it has been undone since.
+        pages: whether the model can page through what is left out.
+    """
+    named = {name: shortened(body[name], MOST_NAMED) for name in ("source", "version") if name in body}
+    shown = {"status": "completed", **body, **named}
     if undone:
         shown["undone"] = "it was done, and has been undone since"
     if repeated:
         shown["repeated"] = (
             "this action had already been done; it was not executed again, and this is its stored result"
         )
-    return _cut(shown)
+    data, text = body.get("data"), _json(shown)
+    as_lines = isinstance(data, str) and "\n" in data and len(text) > SMALL
+    if len(text) <= MOST_SHOWN and not as_lines:
+        return Shown(text=text)
+    head = _json({name: value for name, value in shown.items() if name != "data"})
+    return laid_out(head, data if isinstance(data, str) else _json(data, indent=1), pages=pages)
 
 
 def failure_text(failure: Failure, *, status: str) -> str:
@@ -104,11 +125,10 @@ def standing_text(operation: Operation | None) -> tuple[ErrorKind, str]:
     )
 
 
+def _json(value: Any, indent: int | None = None) -> str:
+    return clean(json.dumps(value, ensure_ascii=False, default=str, indent=indent))
+
+
 def _cut(shown: Mapping[str, Any]) -> str:
-    """The JSON text, cut in the middle where it is too long, and saying so."""
-    text = clean(json.dumps(shown, ensure_ascii=False, default=str))
-    if len(text) <= MOST_SHOWN:
-        return text
-    half = MOST_SHOWN // 2
-    omitted = len(text) - 2 * half
-    return clean(f"{text[:half]}\n[… {omitted} of {len(text)} characters are left out here …]\n{text[-half:]}")
+    """The JSON text of what we say ourselves, cut in the middle where somebody's words in it are too long."""
+    return clean(shortened(_json(shown), MOST_SHOWN))

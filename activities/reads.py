@@ -12,7 +12,9 @@ from temporalio.exceptions import ApplicationError
 from settled.activities.attempt import Person, Terms, as_answer, call_tool
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
-from settled.activities.presenting import answered, completed_text, failure_text
+from settled.activities.output_store import TaskOutputs
+from settled.activities.outputs import READ_OUTPUT
+from settled.activities.presenting import answered, completed, failure_text
 from settled.activities.recall import recall
 from settled.activities.registry import Registry
 from settled.activities.steady import steady
@@ -39,7 +41,7 @@ class ReadActivities:
 
     @activity.defn(name=RUN_READ)
     async def run_read(self, read: Read) -> CallResult:
-        """Run one read; its text is stored as an artifact.
+        """Run one read; its text is stored as an artifact, and the whole of a long one as another.
 
         Raises:
             ApplicationError: it failed in a way that may pass, and attempts are left.
@@ -51,7 +53,8 @@ class ReadActivities:
             record = await patiently(lambda: self.stores.tasks.get(str(info.workflow_id)), STORE_RETRY_SECONDS)
         try:
             async with heartbeats():
-                shown = completed_text(answered(await self._run(read, record)))
+                answer = answered(await self._run(read, record))
+                shown = completed(answer, pages=record is not None and READ_OUTPUT in record.tools)
         except asyncio.CancelledError:
             raise  # the task was cancelled, or the worker stops: a read may simply run again
         # A tool may raise anything, SystemExit included; its call still gets its one result.
@@ -61,14 +64,15 @@ class ReadActivities:
                 raise _retry(failure) from error
             content = await self.stores.artifacts.put(failure_text(failure, status="failed"))
             return CallResult(slot=read.slot, error=failure.kind, content=content)
-        return CallResult(slot=read.slot, content=await self.stores.artifacts.put(shown))
+        content = await self.stores.outputs.keep(str(info.workflow_id), read.tool, shown)
+        return CallResult(slot=read.slot, content=content)
 
     async def _run(self, read: Read, record: TaskRecord | None) -> Answer:
         if record is None:
             raise InvalidCall("the task was never opened")
         tool, arguments = await recall(self.stores.transcripts, self.registry, read.head, read.slot, read.tool)
         person = Person(tenant=record.tenant, principal=record.principal)
-        terms = Terms(deadline=steady() + read.seconds)
+        terms = Terms(deadline=steady() + read.seconds, outputs=TaskOutputs(self.stores.outputs, record.task))
         return as_answer(await call_tool(tool.handler, arguments, person, terms), tool.name)
 
 

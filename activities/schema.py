@@ -148,6 +148,17 @@ artifacts = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+outputs = Table(
+    "outputs",
+    metadata,
+    # Which artifacts are whole outputs of a task's calls, where the model was shown only a part: it may read them.
+    Column("task", String(255), primary_key=True),
+    Column("digest", String(64), ForeignKey("artifacts.digest"), primary_key=True),
+    Column("tool", String(128), nullable=False),
+    Column("lines", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
 responses = Table(
     "responses",
     metadata,

@@ -9,7 +9,8 @@ from typing import Any
 from settled.activities import protocol
 from settled.activities.admission import conflict_text
 from settled.activities.journal import Operation
-from settled.activities.presenting import completed_text, failure_text, standing_text
+from settled.activities.outputs import Shown
+from settled.activities.presenting import completed, completed_text, failure_text, standing_text
 from settled.activities.tool_errors import Failure, Phase
 from settled.workflows.contract.calls import ErrorKind
 from settled.workflows.contract.operation import Evidence, OperationState, Order, Standing
@@ -39,7 +40,18 @@ class Stands:
 
     def text(self, stored: Mapping[str, Any]) -> str:
         """What the model is told."""
-        return self.shown or completed_text(stored, repeated=self.repeated, undone=self.undone)
+        return self.told(stored).text
+
+    def told(self, stored: Mapping[str, Any], *, pages: bool = True) -> Shown:
+        """What the model is told; with the whole, where it is only told a part.
+
+        Args:
+            stored: the stored result.
+            pages: whether it can page through the rest.
+        """
+        if self.shown:
+            return Shown(text=self.shown)
+        return completed(stored, repeated=self.repeated, undone=self.undone, pages=pages)
 
 
 def stand(

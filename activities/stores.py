@@ -14,6 +14,7 @@ from settled.activities.artifacts import Artifacts
 from settled.activities.database import Database
 from settled.activities.keys import Realm
 from settled.activities.ledger import Ledger
+from settled.activities.output_store import Outputs
 from settled.activities.transcript import Transcripts
 from settled.workflows.contract.task import Criterion
 
@@ -99,8 +100,11 @@ class Stores:
     transcripts: Transcripts
     artifacts: Artifacts
     tasks: Tasks
+    outputs: Outputs
 
     @classmethod
     def over(cls, database: Database) -> Stores:
         """The stores of this database."""
-        return cls(database, Ledger(database), Transcripts(database), Artifacts(database), Tasks(database))
+        return cls(
+            database, Ledger(database), Transcripts(database), Artifacts(database), Tasks(database), Outputs(database)
+        )

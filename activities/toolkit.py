@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from httpx2 import AsyncClient
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from settled.activities.output_store import TaskOutputs
+
 __all__ = [
     "FOREVER",
     "Absent",
@@ -119,6 +121,8 @@ class Call:
     """For a write that undoes another one: the idempotency key that the other one was sent with."""
     connection: AsyncConnection | None = None
     """For a transactional tool: the ledger's own connection, in the transaction that also marks the write as done."""
+    outputs: TaskOutputs | None = None
+    """For `read_output`: what calls of the same task have answered."""
 
     def seconds_left(self) -> float:
         """Seconds until the deadline, never below zero."""

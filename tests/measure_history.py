@@ -15,19 +15,9 @@ from pathlib import Path
 from temporalio.client import Client
 
 from settled.activities.registry import Registry
-from settled.activities.toolkit import Answer, Arguments, Call, read
 from settled.local.messages_script import tool_use
-from tests.desk import CLERK, Desk, open_desk, temporal_server
-
-
-class Page(Arguments):
-    number: int
-
-
-@read()
-async def page(asked: Page, call: Call) -> Answer:
-    """Give a page of 20 kB."""
-    return Answer(data=f"{asked.number} " + "x" * 20_000, source="test")
+from tests.desk import Desk, open_desk, temporal_server
+from tests.readers import READER, page
 
 
 @dataclass(frozen=True)
@@ -40,10 +30,10 @@ class Size:
 
 async def history_sizes(client: Client, folder: Path, lengths: Iterable[int]) -> dict[int, Size]:
     """The size of the history of a task of so many turns, a read of 20 kB each, by its number of turns."""
-    profile = CLERK.model_copy(update={"tools": ("page",)})
-    limits = profile.limits.model_copy(update={"turns": 1_000, "requests": 1_000})
-    profiles = {"reader": profile.model_copy(update={"limits": limits})}
-    async with open_desk(client, folder, registry=Registry({"page": page}), profiles=profiles) as desk:
+    # A context that takes all of it: what is measured is a turn, and no summary.
+    model = {"limits": {"max_input_tokens": 10_000_000}}
+    registry, profiles = Registry({"page": page}), {"reader": READER}
+    async with open_desk(client, folder, registry=registry, profiles=profiles, model=model) as desk:
         return {turns: await _size_of_a_task(desk, turns) for turns in lengths}
 
 

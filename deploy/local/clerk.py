@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from settled.activities.summary import SYSTEM as SUMMARY
 from settled.local.messages_rules import Block, Body, Message, blocks, canonical
 from settled.local.messages_script import Reply, tool_use
 
@@ -20,6 +21,8 @@ UNDERSTANDS = (
     f'{WHO}; I understand "reserve 2 of A1 for order 1001", "release the reservation of order 1001 of A1" and'
     ' "how many A1 are there?".'
 )
+SUMMED_UP = f"{WHO}, and keep no notes: what was done is listed by the executor, below."
+"""What it says of a conversation that is to be summed up; it goes on from the goal and the results."""
 NEWS = "For your information, from the executor:"
 """How the executor begins when it tells a repeated task what was done already."""
 
@@ -166,6 +169,8 @@ def _first(record: Mapping[str, Any], names: Sequence[str]) -> str:
 
 def clerk(body: Body) -> Reply:
     """Answer a request as the stock clerk. Call ids come from the messages, so they are new in every turn."""
+    if asks_for_summary(body):
+        return Reply.of(SUMMED_UP)
     messages = body["messages"]
     last = blocks(messages[-1])
     results = {block["tool_use_id"]: block for block in last if block["type"] == "tool_result"}
@@ -179,6 +184,11 @@ def clerk(body: Body) -> Reply:
     if wanted[0].tool not in offered:
         return Reply.of(*said, f"{WHO}; for this I need the tool {wanted[0].tool}, which is not offered to me.")
     return Reply.of(*said, *_proposals(wanted, offered[wanted[0].tool], canonical(messages)))
+
+
+def asks_for_summary(body: Body) -> bool:
+    """Whether the executor wants a conversation summed up, and not a step of a task."""
+    return body.get("system") == SUMMARY
 
 
 def _asked(messages: Sequence[Message]) -> str:

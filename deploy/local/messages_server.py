@@ -26,7 +26,7 @@ import json
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any, Self
 
@@ -61,6 +61,8 @@ class MessagesServer:
         port: 0 takes a free one.
         strict_prefix: whether a request must go on, unchanged, from what was said before.
         models: the only models there are; by default every name is one.
+        limits: laid over `MODEL_LIMITS`; a request of more than `max_input_tokens` is refused as too long.
+        keep: how many of the accepted requests are kept, the newest ones; all of them by default.
     """
 
     def __init__(
@@ -70,10 +72,14 @@ class MessagesServer:
         port: int = 0,
         strict_prefix: bool = True,
         models: Sequence[str] | None = None,
+        limits: Mapping[str, int] | None = None,
+        keep: int | None = None,
     ) -> None:
         self.url = ""
         self.requests: list[dict[str, Any]] = []
         """The bodies of the accepted requests to `/v1/messages`, in order."""
+        self.count = 0
+        """Accepted requests to `/v1/messages`: well-formed and admitted, whatever the script then did with them."""
         self.received = 0
         """Requests to `/v1/messages`, the refused ones too."""
         self.refusals: list[str] = []
@@ -84,13 +90,10 @@ class MessagesServer:
         self._played = Counter[str]()
         self._port = port
         self._models = models
+        self._limits = {**MODEL_LIMITS, **(limits or {})}
+        self._keep = keep
         self._conversations = Conversations(strict=strict_prefix)
         self._changed = asyncio.Event()
-
-    @property
-    def count(self) -> int:
-        """Accepted requests to `/v1/messages`: well-formed and admitted, whatever the script then did with them."""
-        return len(self.requests)
 
     async def until(self, predicate: Callable[[Self], bool], timeout: float = 10.0) -> None:
         """Wait until something is true of the server, like `lambda server: server.count == 2`.
@@ -142,9 +145,15 @@ class MessagesServer:
     async def _create(self, request: web.Request) -> web.StreamResponse:
         self.received += 1
         body = await self._read(request)
+        tokens, most = input_tokens(body), self._limits["max_input_tokens"]
+        if tokens > most:
+            raise Refused(400, f"prompt is too long: {tokens} tokens > {most} maximum")
         if fault := self._conversations.admit(body):
             raise Refused(400, fault)
+        self.count += 1
         self.requests.append(body)
+        if self._keep is not None:
+            del self.requests[: -self._keep or None]
         self._note_change()
         try:
             step = await self._next(body)
@@ -200,13 +209,17 @@ class MessagesServer:
         return web.json_response({"input_tokens": input_tokens(body)})
 
     async def _list_models(self, _: web.Request) -> web.Response:
-        shown = [_model(name) for name in (MODELS if self._models is None else self._models)]
+        shown = [self._model(name) for name in (MODELS if self._models is None else self._models)]
         ends = {"first_id": shown[0]["id"], "last_id": shown[-1]["id"]} if shown else {}
         return web.json_response({"data": shown, "has_more": False, "first_id": None, "last_id": None, **ends})
 
     async def _show_model(self, request: web.Request) -> web.Response:
         self._look_up(request.match_info["model"])
-        return web.json_response(_model(request.match_info["model"]))
+        return web.json_response(self._model(request.match_info["model"]))
+
+    def _model(self, name: str) -> dict[str, Any]:
+        shown = {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
+        return {**shown, "lifecycle": "active", **self._limits}
 
     async def _show_requests(self, _: web.Request) -> web.Response:
         return web.json_response({"count": self.count, "received": self.received, "refusals": self.refusals})
@@ -221,11 +234,6 @@ class MessagesServer:
 
 async def _add_request_id(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["request-id"] = request[REQUEST_ID]
-
-
-def _model(name: str) -> dict[str, Any]:
-    shown = {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
-    return {**shown, "lifecycle": "active", **MODEL_LIMITS}
 
 
 # --- The process ------------------------------------------------------------------------------------------------------

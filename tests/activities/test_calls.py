@@ -20,13 +20,13 @@ from settled.activities.calls import (
     proposed_calls,
     result_blocks,
     shown_ids,
-    view,
 )
 from settled.activities.composing import answer_calls, news_text, unknown_to
 from settled.activities.database import Database
 from settled.activities.migrating import migrate
 from settled.activities.stores import Stores
 from settled.activities.transcript import Node, Role, make_node
+from settled.activities.view import view
 from settled.local.messages_rules import first_fault
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.operation import OperationState, OperationView

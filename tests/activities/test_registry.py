@@ -533,7 +533,7 @@ def test_a_family_of_another_distribution_joins_by_its_entry_point(
     (tmp_path / "acme_tools_one.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     entry_point(monkeypatch, "acme_tools_one")
-    assert set(discover().tools) == {"lookup_stock", "reserve_stock", "release_stock", "weather"}
+    assert set(discover().tools) == {"lookup_stock", "reserve_stock", "release_stock", "read_output", "weather"}
 
 
 def test_two_tools_of_one_name_in_one_module_refuse_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

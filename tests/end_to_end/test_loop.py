@@ -138,7 +138,7 @@ async def test_r38_the_stock_example_holds_as_a_whole(desk: Desk) -> None:
     result = await handle.result()
     shown = [json.loads(block["content"]) for block in results_in(desk.model.requests[1])]
     assert [entry["error"] for entry in shown] == ["unknown_tool", "invalid_arguments", "not_found"]
-    assert "lookup_stock, reserve_stock" in shown[0]["message"]
+    assert "lookup_stock, read_output, reserve_stock" in shown[0]["message"]
     assert "sku" in shown[1]["message"]
     assert all(block["is_error"] for block in results_in(desk.model.requests[1]))
     assert result.status is Status.UNVERIFIED

@@ -9,7 +9,8 @@ import pytest
 from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
 from settled.activities.composing import news_text
-from settled.local.clerk import LOOK_UP, NEWS, RELEASE, RESERVE, UNDERSTANDS, clerk, goals
+from settled.activities.summary import SYSTEM, opening
+from settled.local.clerk import LOOK_UP, NEWS, RELEASE, RESERVE, SUMMED_UP, UNDERSTANDS, clerk, goals
 from settled.local.messages_rules import first_fault
 from settled.local.messages_server import MessagesServer
 from settled.workflows.contract.operation import OperationState, OperationView
@@ -270,6 +271,21 @@ def test_a_wish_that_comes_along_with_results_is_heard() -> None:
     reply = clerk(answered(GOAL, json.dumps(DONE), note="Now reserve 1 of B2 for order 1002."))
     assert [block["type"] for block in reply.content] == ["text", "tool_use"]
     assert reply.content[1]["input"]["sku"] == "B2"
+
+
+def test_a_summary_is_given_for_what_it_is_worth() -> None:
+    """It has seen nothing but results, and those are told to it anew."""
+    asked = {**told("<conversation>…</conversation>", tools=[]), "system": SYSTEM}
+    assert said(asked) == SUMMED_UP
+
+
+def test_after_a_summary_the_goal_still_stands() -> None:
+    (goal, news) = opening(
+        goal="reserve 2 of A1 for order 1001", summary="…", acted=[], unnamed=0, results=[], outputs=[], most=9_000
+    )
+    assert news["text"].startswith(NEWS)
+    request = {**told(""), "messages": [{"role": "user", "content": [goal, news]}]}
+    assert [block["name"] for block in clerk(request).content] == [RESERVE]
 
 
 def test_a_note_that_comes_along_with_results_is_passed_over() -> None:

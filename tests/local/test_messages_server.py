@@ -232,6 +232,31 @@ async def test_a_server_told_its_models_knows_no_other(client: AsyncAnthropic) -
         assert (server.count, server.received, server.refusals) == (0, 1, [])
 
 
+async def test_a_server_told_a_limit_says_so_and_refuses_what_is_longer(client: AsyncAnthropic) -> None:
+    """In the API's words: a client tells by them that the conversation has to be summed up."""
+    async with MessagesServer([Reply.of("Hello")], limits={"max_input_tokens": 100}) as server:
+        here = client.with_options(base_url=server.url)
+        described = await here.models.retrieve("m")
+        assert (described.max_input_tokens, described.max_tokens) == (100, 64_000)
+        await ask(server, client, user("x" * 200))
+        with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 100 maximum"):
+            await ask(server, client, user("x" * 500))
+        assert (server.count, server.received, len(server.refusals)) == (1, 2, 1)
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(None, 5), (2, 2), (0, 0), (9, 5)])
+async def test_a_server_keeps_as_many_requests_as_it_is_told(
+    client: AsyncAnthropic, keep: int | None, kept: int
+) -> None:
+    """All of them, unless it is to run for long."""
+    async with MessagesServer([Reply.of(str(number)) for number in range(5)], keep=keep) as server:
+        for number in range(5):
+            await ask(server, client, user(f"question {number}"))
+        asked = [body["messages"][0]["content"][0]["text"] for body in server.requests]
+        assert asked == [f"question {number}" for number in range(5 - kept, 5)]
+        assert server.count == 5
+
+
 async def test_an_unknown_path_and_a_huge_body_are_errors_of_the_api_too(client: AsyncAnthropic) -> None:
     async with MessagesServer([]) as server:
         here = client.with_options(base_url=server.url)
