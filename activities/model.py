@@ -23,6 +23,7 @@ from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.model_errors import Remedy, RequestFailed, Trouble, classify
 from settled.activities.model_provider import Provider, Received
+from settled.activities.prices import Prices
 from settled.activities.proposing import proposals_of
 from settled.activities.registry import Registry
 from settled.activities.rerooting import taken_over
@@ -75,6 +76,7 @@ class ModelActivities:
     stores: Stores
     registry: Registry
     provider: Provider
+    prices: Prices
 
     @activity.defn(name=REQUEST_MODEL)
     async def request_model(self, ask: Ask) -> Turn:
@@ -168,7 +170,7 @@ class ModelActivities:
         return Turn(
             head=await self._goes_on_from(command, stored.asked, node.digest),
             next=command,
-            usage=_usage(stored.message),
+            usage=self.prices.priced(_usage(stored.message), stored.message.get("model"), request.root.model),
             request_id=stored.request_id,
             attempts=activity.info().attempt,
             model=request.root.model,
