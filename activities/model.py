@@ -156,7 +156,7 @@ class ModelActivities:
         elif trouble.remedy is Remedy.FALL_BACK and means.fallback and attempt >= ATTEMPTS_BEFORE_FALLBACK:
             command = stop_table.once_more(stop_table.Step.FALL_BACK, means)
         if command is None:
-            raise trouble.failure()
+            raise trouble.failure(attempt)
         head = await self._goes_on_from(command, request.asked, request.asked)
         return Turn(head=head, next=command, attempts=attempt, model=request.root.model, request_id=trouble.request_id)
 

@@ -50,11 +50,12 @@ class Trouble:
     after: timedelta | None = None
     """How long the provider asked to wait."""
 
-    def failure(self) -> ApplicationError:
-        """The same, as Temporal is to treat it."""
+    def failure(self, attempt: int = 1) -> ApplicationError:
+        """The same, as Temporal is to treat it; the workflow learns how many attempts there were."""
         retried = self.remedy in (Remedy.RETRY, Remedy.FALL_BACK)
         return ApplicationError(
             self.message,
+            attempt,
             type="ModelRequestFailed",
             non_retryable=not retried,
             next_retry_delay=self.after if retried else None,

@@ -105,7 +105,7 @@ class AgentTask:
             return
         except ActivityError as error:
             if workflow.cancellation_reason() is None:
-                self.state = loop.after_model_failure(self.current, str(error.cause))
+                self.state = loop.after_model_failure(self.current, error)
             return
         self.state = loop.after_turn(self.current, turn)  # the budget may have been extended meanwhile
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState
+
 from settled.workflows import budgets
 from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.ending import EndReason
@@ -87,15 +89,24 @@ def after_turn(state: LoopState, turn: Turn) -> LoopState:
     )
 
 
-def after_model_failure(state: LoopState, detail: str) -> LoopState:
-    """The state after a model request that failed for good."""
+def after_model_failure(state: LoopState, error: ActivityError) -> LoopState:
+    """The state after a model request that failed for good. What its attempts cost, nobody has said."""
     counters = state.counters.model_copy(
         update={
             "requests": state.counters.requests + 1,
-            "attempts": state.counters.attempts + state.opened.conduct.model_attempts,
+            "attempts": state.counters.attempts + _attempts(error, state.opened.conduct),
         }
     )
-    return ending_with(state, EndReason.MODEL_ERROR, detail[:MOST_DETAIL]).model_copy(update={"counters": counters})
+    ended = ending_with(state, EndReason.MODEL_ERROR, str(error.cause)[:MOST_DETAIL])
+    return ended.model_copy(update={"counters": counters})
+
+
+def _attempts(error: ActivityError, conduct: Conduct) -> int:
+    """How many attempts there were: as the last one says, where it ended by itself."""
+    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+    if details and isinstance(details[0], int):
+        return details[0]
+    return conduct.model_attempts if error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED else 1
 
 
 def after_calls(state: LoopState, results: Mapping[int, CallResult], handed_over: Iterable[int]) -> LoopState:
