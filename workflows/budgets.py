@@ -34,45 +34,45 @@ class Budgeted:
     reason: EndReason
     """Why the task ends where that isn't enough."""
     says: str
-    """The end's line; `{limit}` stands for the limit."""
+    """The end's line; `{limit}` stands for the limit, `{s}` for a plural's s."""
 
 
 WALL_TIME = Budgeted(
     limit="wall_seconds",
     spent=lambda state, now: now - state.opened_at,
     reason=EndReason.DEADLINE,
-    says="the task's {limit:g} seconds are over",
+    says="the task's {limit:g} s are over",
 )
 TABLE: tuple[Budgeted, ...] = (
     Budgeted(
         limit="turns",
         spent=lambda state, _: state.counters.turns,
         reason=EndReason.MAX_TURNS,
-        says="the limit of {limit} turns is reached",
+        says="the limit of {limit} turn{s} is reached",
     ),
     Budgeted(
         limit="requests",
         spent=lambda state, _: state.counters.requests,
         reason=EndReason.MAX_REQUESTS,
-        says="the limit of {limit} model requests is reached",
+        says="the limit of {limit} model request{s} is reached",
     ),
     Budgeted(
         limit="calls",
         spent=lambda state, _: state.counters.calls,
         reason=EndReason.MAX_CALLS,
-        says="the limit of {limit} tool calls is reached",
+        says="the limit of {limit} tool call{s} is reached",
     ),
     Budgeted(
         limit="input_tokens",
         spent=lambda state, _: state.usage.read_tokens,
         reason=EndReason.MAX_TOKENS_BUDGET,
-        says="the limit of {limit:,} tokens read is reached",
+        says="the limit of {limit:,} token{s} read is reached",
     ),
     Budgeted(
         limit="output_tokens",
         spent=lambda state, _: state.usage.output_tokens,
         reason=EndReason.MAX_TOKENS_BUDGET,
-        says="the limit of {limit:,} tokens written is reached",
+        says="the limit of {limit:,} token{s} written is reached",
     ),
     Budgeted(
         limit="cost",
@@ -96,7 +96,7 @@ class Reached:
     @property
     def text(self) -> str:
         """One line for people."""
-        return self.what.says.format(limit=self.limit)
+        return self.what.says.format(limit=self.limit, s="" if self.limit == 1 else "s")
 
     @property
     def end(self) -> End:

@@ -156,7 +156,7 @@ def test_a_task_that_waits_says_for_what_and_how_it_goes_on() -> None:
     line = budgets.waits_for(loop.exhausted(spent, START + 101.0), "order 1001's")
     text, _, command = line.partition("; extend it with: ")
     assert text == (
-        "a larger budget: the task's 100 seconds are over and the limit of 3 turns is reached and "
+        "a larger budget: the task's 100 s are over and the limit of 3 turns is reached and "
         "the limit of 2,000 tokens written is reached and the limit of $0.5 is reached"
     )
     words = shlex.split(command)

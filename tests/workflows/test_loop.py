@@ -259,7 +259,7 @@ def test_r50_with_one_turn_allowed_the_proposed_tools_still_run() -> None:
 @pytest.mark.parametrize("count", [0, 2])
 def test_r52_the_deadline_ends_the_task_even_while_calls_run(at: float, count: int) -> None:
     end = loop.decided_end(running(count), at)
-    assert end == End(reason=EndReason.DEADLINE, detail="the task's 100 seconds are over")
+    assert end == End(reason=EndReason.DEADLINE, detail="the task's 100 s are over")
 
 
 def test_the_time_that_is_left_counts_from_the_start_of_the_task() -> None:
