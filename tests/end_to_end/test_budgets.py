@@ -349,8 +349,10 @@ async def test_an_extension_in_the_middle_of_a_model_request_is_not_lost(priced:
     assert (result.end_reason, result.counters.requests) == (EndReason.COMPLETED, 2)
 
 
-async def test_an_extension_in_the_middle_of_a_review_is_not_lost(patient: Desk) -> None:
-    """The model is done, and what it left unsettled is waited for beyond the deadline."""
+async def test_a_task_whose_time_is_over_while_a_write_is_looked_up_waits_and_then_takes_its_result(
+    patient: Desk,
+) -> None:
+    """R67: the open call is carried over the wait; it is asked about, and not sent again."""
     desk = patient
     await desk.arm("drop_reply_after_commit")
     await desk.arm("lookup_fails", times=100_000)
