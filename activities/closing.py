@@ -35,6 +35,7 @@ from settled.workflows.contract.result import Finding, TaskResult
 from settled.workflows.contract.turn import Proposal
 from settled.workflows.ending import status_of
 from settled.workflows.errors import JournalConflict
+from settled.workflows.reporting import spent
 
 MOST_FINAL_TEXT = 20_000
 
@@ -100,6 +101,7 @@ class ClosingActivities:
             tally=view.tally,
             counters=state.counters,
             usage=state.usage,
+            spent=spent(state.counters, state.usage),
             head=head,
         )
 

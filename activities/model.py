@@ -25,6 +25,7 @@ from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.model_errors import MOST_REQUEST_ID, Remedy, RequestFailed, Trouble, classify
 from settled.activities.model_provider import Provider, Received
+from settled.activities.prices import Prices
 from settled.activities.proposing import proposals_of
 from settled.activities.registry import Registry
 from settled.activities.rerooting import taken_over
@@ -79,6 +80,7 @@ class ModelActivities:
     stores: Stores
     registry: Registry
     provider: Provider
+    prices: Prices
 
     @activity.defn(name=REQUEST_MODEL)
     async def request_model(self, ask: Ask) -> Turn:
@@ -127,7 +129,7 @@ class ModelActivities:
             return Turn(
                 head=head,
                 next=command,
-                usage=_usage(stored.message),
+                usage=self._usage(stored, request),
                 request_id=stored.request_id,
                 attempts=activity.info().attempt,
                 model=root.model,
@@ -204,7 +206,7 @@ class ModelActivities:
         mentions = [call.intent.key for call in command.calls if call.intent] if isinstance(command, RunBatches) else []
         node = make_node(await self.stores.transcripts.node(stored.asked), Role.ASSISTANT, content, mentions)
         await self.stores.transcripts.add(node)
-        usage = _usage(stored.message)
+        usage = self._usage(stored, request)
         # With the goal alone in front of it there is nothing to sum up; before its calls are to be run it is too early.
         may_be_full = isinstance(command, RunBatches) and node.depth > FIRST_RESPONSE
         return Turn(
@@ -225,6 +227,9 @@ class ModelActivities:
 
     async def _proposals(self, content: list[Any], record: TaskRecord) -> RunBatches:
         return await proposals_of(content, record, activity.info().namespace, self.stores, self.registry)
+
+    def _usage(self, stored: Stored, request: Request) -> Usage:
+        return self.prices.priced(_usage(stored.message), stored.message.get("model"), request.root.model)
 
     async def _goes_on_from(self, command: Next, asked: str, answered: str) -> str:
         """The head of what is asked next.

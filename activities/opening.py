@@ -16,6 +16,7 @@ from settled.activities.agents import MOST_FAULTS, AgentProfile, lines_of
 from settled.activities.artifacts import clean
 from settled.activities.canonical import canonical, digest_of
 from settled.activities.outputs import READ_OUTPUT
+from settled.activities.prices import Prices, no_price
 from settled.activities.registry import Registry
 from settled.activities.roots import root_of
 from settled.activities.stores import Stores, TaskRecord
@@ -39,6 +40,7 @@ class OpeningActivities:
     profiles: Mapping[str, AgentProfile]
     default_agent: str
     conduct: Conduct
+    prices: Prices
 
     @activity.defn(name=OPEN_TASK)
     async def open_task(self, *inputs: Any) -> Opened:
@@ -66,6 +68,8 @@ class OpeningActivities:
             faults.append(f"task id: {settlement_id('')}… are the ids of settlements; give it another one")
         faults += faults_of_criteria(acceptance, self.registry)
         faults += _faults_of_budget(request.budget, profile)
+        if request.budget.cost is not None and (models := self.prices.unpriced(profile)):
+            faults.append(f"budget.{no_price(models)}")
         if faults:
             return refused(faults)
         return await self._open(request, agent, profile, tools, acceptance)

@@ -48,6 +48,8 @@ class Settings(BaseSettings):
     """Where ledger, transcripts and artifacts are: an SQLAlchemy URL of an async driver."""
     agents: Path = Path("agents")
     """The folder with the agent profiles, NAME.toml each."""
+    prices: Path | None = None
+    """A price table of your own (TOML); left out: the one that comes with Settled."""
     default_agent: str = ""
     """The profile of a task that names none; left out: the only one there is."""
     task_queue: Annotated[str, Field(min_length=1)] = "agents"

@@ -21,6 +21,7 @@ from settled.activities.migrating import migrate
 from settled.activities.model import ModelActivities
 from settled.activities.model_provider import Provider
 from settled.activities.opening import OpeningActivities
+from settled.activities.prices import Prices, faults_of_profiles, load_prices
 from settled.activities.reads import ReadActivities
 from settled.activities.registry import Registry
 from settled.activities.resolving import ResolvingActivities
@@ -44,6 +45,7 @@ class Parts:
     registry: Registry
     profiles: Mapping[str, AgentProfile]
     provider: Provider
+    prices: Prices
 
     def activities(self) -> Sequence[Callable[..., Any]]:
         """Every activity."""
@@ -53,8 +55,9 @@ class Parts:
             self.profiles,
             default_agent(self.settings, self.profiles),
             self.settings.conduct,
+            self.prices,
         )
-        model = ModelActivities(self.stores, self.registry, self.provider)
+        model = ModelActivities(self.stores, self.registry, self.provider, self.prices)
         writes = WriteActivities(self.stores, self.registry)
         reads = ReadActivities(self.stores, self.registry)
         closing = ClosingActivities(self.stores, self.registry)
@@ -81,13 +84,18 @@ async def parts(settings: Settings, registry: Registry, profiles: Mapping[str, A
         ConfigurationError: a setting, a tool or a profile doesn't fit.
     """
     default_agent(settings, profiles)
+    prices = load_prices(settings.prices)
+    if faults := faults_of_profiles(profiles, prices):
+        raise ConfigurationError("\n".join(faults))
     database = Database(settings.database_url)
     provider = Provider(settings.model_url)
     try:
         await migrate(database)
         stores = Stores.over(database)
         await check_keys(stores, registry)
-        yield Parts(settings=settings, stores=stores, registry=registry, profiles=profiles, provider=provider)
+        yield Parts(
+            settings=settings, stores=stores, registry=registry, profiles=profiles, provider=provider, prices=prices
+        )
     finally:
         await provider.close()
         await database.close()

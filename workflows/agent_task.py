@@ -19,6 +19,8 @@ with workflow.unsafe.imports_passed_through():
     # What the sandbox would catch in these modules a test keeps out of them: they can't import a clock or any I/O.
     # By their full names, since the sandbox would load a module that is imported from its parent a second time.
     import settled.workflows.asks as asks  # noqa: PLR0402  # see above
+    import settled.workflows.budgets as budgets  # noqa: PLR0402  # see above
+    import settled.workflows.extending as extending  # noqa: PLR0402  # see above
     import settled.workflows.loop as loop  # noqa: PLR0402  # see above
     import settled.workflows.reporting as reporting  # noqa: PLR0402  # see above
     from settled.workflows.contract import names
@@ -27,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from settled.workflows.contract.loop import Ending, LoopState
     from settled.workflows.contract.operation import OperationView, Order, Outcome, Standing
     from settled.workflows.contract.result import StatusReport, TaskResult
+    from settled.workflows.contract.task import Limits
     from settled.workflows.contract.turn import Effect, End, Proposal
 
 
@@ -45,6 +48,8 @@ class AgentTask:
         self.handed_over: set[int] = set()
         """The slots of writes whose outcome is being found out."""
         self.reviews = 0
+        self.closing = False
+        """Whether the end is decided, so that nothing can be added any more."""
 
     @workflow.run
     async def run(self, *inputs: Any) -> TaskResult:
@@ -55,6 +60,9 @@ class AgentTask:
         """
         self.state = carried(inputs) or await self.open(inputs)
         while (end := self.checkpoint(self.state)) is None:
+            if short := loop.exhausted(self.state, workflow.now().timestamp()):
+                await self.wait_for_budget(short)
+                continue
             self.show(Status.RUNNING)
             if loop.has_calls_to_run(self.state):
                 await self.run_calls(self.state)
@@ -97,9 +105,9 @@ class AgentTask:
             return
         except ActivityError as error:
             if workflow.cancellation_reason() is None:
-                self.state = loop.after_model_failure(state, str(error.cause), asks.attempts_of(error))
+                self.state = loop.after_model_failure(self.current, str(error.cause), asks.attempts_of(error))
             return
-        self.state = loop.after_turn(state, turn)
+        self.state = loop.after_turn(self.current, turn)  # the budget may have been extended meanwhile
 
     async def run_calls(self, state: LoopState) -> None:
         """Run the turn's calls, batch after batch, as far as nothing stops them."""
@@ -179,11 +187,32 @@ class AgentTask:
             await workflow.wait_condition(lambda: self.wakes > seen or self.must_stop(), timeout=min(pause, left))
         return not self.must_stop()
 
+    async def wait_for_budget(self, short: Sequence[budgets.Reached]) -> None:
+        """Wait until the budget is extended. It takes one timer at the most: for the deadline, if that is ahead."""
+        self.waiting[-1] = budgets.waits_for(short, workflow.info().workflow_id)
+        self.show(Status.WAITING)
+        left = loop.seconds_left(self.current, workflow.now().timestamp())
+        try:
+            await workflow.wait_condition(lambda: self.goes_on(short), timeout=left if left > 0 else None)
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            if workflow.cancellation_reason() is None:
+                raise
+        self.waiting.clear()
+
+    def goes_on(self, short: Sequence[budgets.Reached]) -> bool:
+        """Whether a task that waits for its budget has to look again."""
+        state = self.current
+        changed = loop.exhausted(state, workflow.now().timestamp()) != short
+        return changed or (self.wants_cut(state) and workflow.all_handlers_finished())
+
     async def settle_leftovers(self, state: LoopState) -> None:
         """The model says that it is done, but operations that it doesn't remember aren't settled: wait for them."""
         seen = self.wakes
         try:
-            self.state = loop.with_ledger(state, await asks.review())
+            ledger = await asks.review()
+            self.state = loop.with_ledger(self.current, ledger)
             if loop.must_settle_first(self.state):
                 self.waiting[-1] = reporting.waits_for_leftovers(self.state)
                 pause = Outcome(standing=Standing.WAIT, permit=0, after=state.opened.conduct.recheck_seconds)
@@ -196,6 +225,7 @@ class AgentTask:
 
     async def close(self, end: End) -> TaskResult:
         """Close the task; its close status in Temporal follows from the result. Any cancel comes too late now."""
+        self.closing = True
         closing = asyncio.create_task(asks.close_task(Ending(end=end, state=self.current)))
         with suppress(asyncio.CancelledError, ActivityError):
             await asyncio.shield(closing)
@@ -248,6 +278,26 @@ class AgentTask:
         """Ask the ledger again."""
         self.wakes += 1
 
+    @workflow.update(
+        name=names.EXTEND_BUDGET,
+        description='Add to the budget: {"turns": 5, "cost": "2.50", "because": …, "who": …}; answers the new limits.',
+        # It waits for nothing but the task's opening: a task that can't be opened has no budget to extend.
+        unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON,
+    )
+    async def extend_budget(self, *words: Any) -> Limits:
+        """Add to the task's budget, whether it runs or waits for that.
+
+        Raises:
+            ApplicationError: nothing can be added, and why.
+        """
+        await workflow.wait_condition(lambda: self.state is not None)
+        self.state = extended(self.state, words, closing=self.closing)
+        return budgets.limits_of(self.current)
+
+    @extend_budget.validator
+    def _must_extend(self, *words: Any) -> None:
+        extended(self.state, words, closing=self.closing)
+
     @workflow.query(name="status", description="Status, counters, what the task waits for, and its open operations.")
     def status(self) -> StatusReport:
         """The task as it stands, as of its last activity."""
@@ -266,6 +316,21 @@ def carried(inputs: tuple[Any, ...]) -> LoopState | None:
         with suppress(ValidationError):  # a cron's second run has its own input, whatever that looks like
             return LoopState.model_validate(inputs[0])
     return None
+
+
+def extended(state: LoopState | None, words: tuple[Any, ...], *, closing: bool) -> LoopState | None:
+    """The state with more added to its budget; none before the task is open.
+
+    Raises:
+        ApplicationError: nothing can be added, and why.
+    """
+    try:
+        given = extending.extension(words)
+        if closing:
+            raise extending.BadExtension("the task is ending; nothing can be added to its budget any more")
+        return extending.extended(state, given, workflow.now().timestamp()) if state is not None else None
+    except extending.BadExtension as error:
+        raise ApplicationError(str(error), type=names.NOT_EXTENDED, non_retryable=True) from None
 
 
 def invalid(faults: Sequence[str]) -> ApplicationError:

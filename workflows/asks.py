@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 from settled.workflows.contract import names
 from settled.workflows.contract.calls import CallResult, ErrorKind
@@ -69,10 +69,12 @@ async def request_model(ask: Ask, conduct: Conduct) -> Turn:
 
 
 def attempts_of(error: ActivityError) -> int | None:
-    """The attempts of a model request that failed, as its last one counted them; none where it said nothing."""
+    """The attempts of a model request that failed, as its last one counted them; none: all that it may have."""
     cause = error.cause
     said = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
-    return said if isinstance(said, int) else None
+    if isinstance(said, int):
+        return said
+    return None if error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED else 1
 
 
 async def run_read(head: str, call: Proposal, conduct: Conduct) -> CallResult:

@@ -7,6 +7,7 @@ from settled.workflows.contract.ending import EndReason, Status, Verdict
 STATUS_OF_REASON: dict[EndReason, Status] = {
     EndReason.MAX_TURNS: Status.BUDGET_EXHAUSTED,
     EndReason.MAX_REQUESTS: Status.BUDGET_EXHAUSTED,
+    EndReason.MAX_CALLS: Status.BUDGET_EXHAUSTED,
     EndReason.MAX_TOKENS_BUDGET: Status.BUDGET_EXHAUSTED,
     EndReason.MAX_COST: Status.BUDGET_EXHAUSTED,
     EndReason.DEADLINE: Status.BUDGET_EXHAUSTED,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from settled.workflows import budgets
 from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.loop import Counters, LoopState, Pending
 from settled.workflows.contract.operation import LedgerView, OperationState, Outcome, Standing
-from settled.workflows.contract.task import Conduct, Limits, OnNeedsHuman, Opened
+from settled.workflows.contract.task import Conduct, OnExhausted, OnNeedsHuman, Opened
 from settled.workflows.contract.turn import Ask, Compact, End, Repeats, Resend, RunBatches, Turn
 
 MOST_RECHECK_SECONDS = 3600.0
@@ -156,17 +157,13 @@ def decided_end(state: LoopState, now: float) -> End | None:
     """The end that the state itself demands: one that was decided, or a limit that is reached."""
     if state.ending is not None and not must_settle_first(state):
         return state.ending
-    if seconds_left(state, now) <= 0:
-        return End(reason=EndReason.DEADLINE, detail=f"the task's {_limits(state).wall_seconds:g} seconds are over")
-    if has_calls_to_run(state) or state.ending is not None:
-        return None  # these limits stop the next model request, not the calls of the last one
-    if state.counters.turns >= _limits(state).turns:
-        return End(reason=EndReason.MAX_TURNS, detail=f"the limit of {_limits(state).turns} turns is reached")
-    if state.counters.requests >= _limits(state).requests:
-        return End(
-            reason=EndReason.MAX_REQUESTS, detail=f"the limit of {_limits(state).requests} model requests is reached"
-        )
-    return None
+    short = exhausted(state, now)
+    return short[0].end if short and state.opened.conduct.on_exhausted is not OnExhausted.WAIT else None
+
+
+def exhausted(state: LoopState, now: float) -> tuple[budgets.Reached, ...]:
+    """The limits that stand in the way of the next step: a model request, or the calls of the last response."""
+    return budgets.reached(state, now, asks_model=not has_calls_to_run(state) and state.ending is None)
 
 
 def cut_at(state: LoopState) -> int:
@@ -176,7 +173,7 @@ def cut_at(state: LoopState) -> int:
 
 def seconds_left(state: LoopState, now: float) -> float:
     """Seconds until the task's deadline; zero or less once it has passed."""
-    return state.opened_at + _limits(state).wall_seconds - now
+    return state.opened_at + budgets.limits_of(state).wall_seconds - now
 
 
 def pause(outcome: Outcome, conduct: Conduct, asked: int) -> float:
@@ -204,8 +201,3 @@ def recheck_after(seconds: float, asked: int, *, blocked: bool = False) -> timed
     """
     most = MOST_BLOCKED_SECONDS if blocked else MOST_RECHECK_SECONDS
     return timedelta(seconds=min(most, seconds * 2 ** min(asked, 20)))
-
-
-def _limits(state: LoopState) -> Limits:
-    assert state.opened.limits is not None, "a task without faults has limits"
-    return state.opened.limits

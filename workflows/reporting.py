@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from temporalio.common import RawValue
@@ -20,11 +21,13 @@ from settled.workflows.contract.operation import (
 )
 from settled.workflows.contract.result import StatusReport, TaskResult
 from settled.workflows.contract.task import Opened
-from settled.workflows.contract.turn import Proposal
+from settled.workflows.contract.turn import Proposal, Usage
 
 MOST_INPUT = 1_000_000
 """Bytes of input that are passed on: a larger activity input would hang the task instead of failing it."""
 MOST_IN_MEMO = 10
+LEAST_SHOWN = Decimal("0.0001")
+"""US dollars: less isn't told apart."""
 
 
 def fault_of_size(inputs: Sequence[Any], converter: PayloadConverter) -> str | None:
@@ -65,6 +68,9 @@ def report(state: LoopState | None, status: Status, waiting: Sequence[str], ende
         status=status,
         turn=max(1, state.counters.turns + (0 if ended else 1)),
         counters=state.counters,
+        usage=state.usage,
+        spent=spent(state.counters, state.usage),
+        limits=state.opened.limits,
         waits_for=tuple(waiting) if ended is None else (),
         ledger=LedgerView(tally=ended.tally) if ended else state.ledger,
         last_text=state.last_text,
@@ -102,13 +108,38 @@ def details(shown: StatusReport, opened: Opened, ended: TaskResult | None) -> st
     lines = [
         f"{opened.agent}: {opened.title}",
         "",
-        f"{status} · turn {shown.turn} · model requests: {counters.requests} · calls: {counters.calls}",
+        f"{status} · turn {shown.turn} · calls: {counters.calls}",
+        shown.spent,
         *(f"- waits for {line}" for line in shown.waits_for),
         *(f"- {operation.tool} `{operation.key[:12]}`: {operation.state}" for operation in listed),
     ]
     if shown.last_text:
         lines += ["", "> " + shown.last_text.replace("\n", "\n> ")]
     return "\n".join(lines)
+
+
+def spent(counters: Counters, usage: Usage) -> str:
+    """What the model requests came to, in one line."""
+    requests = counted(counters.requests, "request")
+    if counters.attempts > counters.requests:
+        requests += f" in {counted(counters.attempts, 'attempt')}"
+    share = f" ({100 * usage.cache_read_tokens // usage.read_tokens} % cached)" if usage.read_tokens else ""
+    tokens = f"{usage.read_tokens:,} tokens read{share}, {usage.output_tokens:,} written"
+    return f"{requests} · {tokens} · {_cost(usage)}"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _cost(usage: Usage) -> str:
+    unknown = f"cost unknown for {counted(usage.unpriced, 'request')}"
+    if usage.unpriced and not usage.cost:
+        return unknown
+    shown = usage.cost.quantize(LEAST_SHOWN, ROUND_HALF_UP)
+    known = f"${shown:,}" if shown or not usage.cost else f"less than ${LEAST_SHOWN}"
+    return f"{known}, {unknown}" if usage.unpriced else known
 
 
 def headline(result: TaskResult) -> str:

@@ -11,7 +11,7 @@ from settled.activities.calls import ProposedCall
 from settled.activities.journal import Row
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.operation import Outcome, Standing
-from settled.workflows.contract.result import Finding
+from settled.workflows.contract.result import Finding, TaskResult
 from settled.workflows.contract.task import Opened
 from settled.workflows.contract.turn import Effect, End, Proposal, Turn
 from settled.workflows.states import Event
@@ -122,6 +122,12 @@ def of_finding(finding: Finding) -> Said:
     verdict = "passed" if finding.passed else "not passed"
     version = f" ({finding.version})" if finding.version else ""
     return "acceptance", f"{finding.check} {verdict}: {finding.evidence}{version}"
+
+
+def of_result(result: TaskResult) -> list[Said]:
+    """What acceptance found, and what the model requests came to."""
+    spent = [("spent", result.spent)] if result.spent else []
+    return [*(of_finding(finding) for finding in result.findings), *spent]
 
 
 def key(operation: str) -> str:

@@ -27,6 +27,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Self
 
@@ -34,10 +35,23 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from settled.local.clerk import clerk
+from settled.local.messages_cache import PromptCache, input_tokens
 from settled.local.messages_memory import Conversations, conversation
 from settled.local.messages_rules import PREFILL, first_fault
-from settled.local.messages_script import HttpError, Responder, Script, ScriptError, Step, load_script, new_id
-from settled.local.messages_wire import REQUEST_ID, SENDERS, input_tokens, send_http_error
+from settled.local.messages_script import (
+    CutStream,
+    HttpError,
+    Reply,
+    Responder,
+    Script,
+    ScriptError,
+    Stall,
+    Step,
+    StreamError,
+    load_script,
+    new_id,
+)
+from settled.local.messages_wire import REQUEST_ID, SENDERS, send_http_error
 
 MOST_BYTES = 32 * 1024 * 1024
 MODELS = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
@@ -93,6 +107,7 @@ class MessagesServer:
         self._limits = {**MODEL_LIMITS, **(limits or {})}
         self._keep = keep
         self._conversations = Conversations(strict=strict_prefix)
+        self._cache = PromptCache()
         self._changed = asyncio.Event()
 
     async def until(self, predicate: Callable[[Self], bool], timeout: float = 10.0) -> None:
@@ -159,6 +174,7 @@ class MessagesServer:
             step = await self._next(body)
             if type(step) not in SENDERS:
                 raise Refused(400, f"the script answered {step!r}, which is not a step", "script_error")
+            step = self._counted(step, body)
             await asyncio.sleep(step.delay)
             if step.hold:
                 await step.hold.wait()
@@ -203,6 +219,16 @@ class MessagesServer:
             return await made if isawaitable(made) else made
         except Exception as error:
             raise Refused(400, f"the script raised {error!r}", "script_error") from error
+
+    def _counted(self, step: Step, body: dict[str, Any]) -> Step:
+        """The step with what is read in its reply's usage, where the script doesn't say otherwise."""
+        match step:
+            case Reply():
+                return replace(step, usage={**self._cache.read(body), **step.usage})
+            case StreamError(reply=reply) | CutStream(reply=reply) | Stall(reply=reply):
+                return replace(step, reply=replace(reply, usage={**self._cache.read(body), **reply.usage}))
+            case _:
+                return step  # an error instead of a reply: nothing was read
 
     async def _count_tokens(self, request: web.Request) -> web.Response:
         body = await self._read(request, counting=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
+from settled.local.messages_cache import input_tokens
 from settled.local.messages_rules import SERVER_CALLS, Block, Body, canonical
 from settled.local.messages_script import (
     ERROR_TYPES,
@@ -29,11 +30,6 @@ from settled.local.messages_script import (
 REQUEST_ID = web.RequestKey("request_id", str)
 Event = tuple[str, Mapping[str, Any]]
 STATUSES = {name: status for status, name in ERROR_TYPES.items()}
-
-
-def input_tokens(body: Body) -> int:
-    """An estimate, a token for four characters, of what the model reads; so it does not depend on the limits asked."""
-    return max(1, len(canonical([body.get("system"), body.get("tools"), body["messages"]])) // 4)
 
 
 def message(reply: Reply, body: Body) -> dict[str, Any]:

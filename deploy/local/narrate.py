@@ -155,7 +155,7 @@ class Narrator:
                 outcome = _decoded(payloads, Outcome)
                 return facts.of_outcome(outcome, await self._text(outcome.result) if outcome.result else "")
             case names.CLOSE_TASK:
-                return [facts.of_finding(finding) for finding in _decoded(payloads, TaskResult).findings]
+                return facts.of_result(_decoded(payloads, TaskResult))
         return []
 
     async def _text(self, result: CallResult) -> str:

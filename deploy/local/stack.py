@@ -35,6 +35,7 @@ LANDS_WITHIN_SECONDS = 5
 """The stock service commits nothing later than this after it received a request, and its tool counts on that."""
 START_SECONDS = 60.0
 """How long one part may take to start: the first time on a machine it is compiled, and read from a cold disk."""
+SCRIPTED = "scripted: no ANTHROPIC_API_KEY is set; its tokens are estimates, at the prices of the real model"
 UNPACED = ("history.transferProcessorMaxPollRPS=5000", "history.timerProcessorMaxPollRPS=5000")
 """The dev server paces single workflows; without these a turn takes three times as long."""
 WORKER = {
@@ -133,7 +134,7 @@ class _Start:
         stock_url = await self._until_listening(stock)
         self.tell("stock service", f"{stock_url} ({', '.join(f'{pieces} of {sku}' for sku, pieces in STOCK.items())})")
         model_url = await self._until_listening(model) if model else None
-        self.tell("model", f"{model_url}, scripted: no ANTHROPIC_API_KEY is set" if model_url else "the provider's own")
+        self.tell("model", f"{model_url}, {SCRIPTED}" if model_url else "the provider's own")
         stack = Stack(
             folder=self.folder,
             client=client,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from settled.activities.calls import view
 from settled.activities.database import Database
 from settled.activities.migrating import migrate
 from settled.activities.rerooting import taken_over
 from settled.activities.roots import Root
 from settled.activities.transcript import Node, Role, Transcripts, make_node
+from settled.activities.view import view
 from settled.workflows.contract.turn import Again
 
 Json = dict[str, Any]

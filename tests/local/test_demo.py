@@ -21,7 +21,8 @@ from tests.local.running import PROCESSES, Local, running_local
 
 pytestmark = pytest.mark.skipif(not PROCESSES.exists(), reason="what is left is looked for in /proc")
 
-STORY = ["task", "opened", "proposal", "dispatch", "unknown", "lookup", "result", "answer", "acceptance", "status"]
+STORY = ["task", "opened", "proposal", "dispatch", "unknown", "lookup", "result"]
+STORY += ["answer", "acceptance", "spent", "status"]
 LINE = re.compile(r" *(?P<seconds>\d+\.\d\d) s  (?P<about>\w+) +(?P<text>\S.*)")
 GOOD: dict[str, Any] = {
     "status": "succeeded",
@@ -61,6 +62,9 @@ async def test_the_demo_settles_a_lost_reply_and_leaves_nothing(tmp_path: Path) 
     assert [about for _, about, _ in facts if about in STORY] == STORY
     assert [seconds for seconds, _, _ in facts] == sorted(seconds for seconds, _, _ in facts)
     assert [text for _, about, text in facts if about == "status"] == ["succeeded (completed)"]
+    (spent,) = [text for _, about, text in facts if about == "spent"]
+    assert re.fullmatch(r"2 requests · [\d,]+ tokens read \([1-9]\d % cached\), \d+ written · \$0\.00\d\d", spent)
+    assert any("at the prices of the real model" in line for line in output), "it costs nothing, and says so"
     assert any(key[:12] in text for _, about, text in facts if about == "dispatch")
     assert not any("\x1b" in line for line in output)
     assert local.said() == ""

@@ -21,8 +21,18 @@ from settled.workflows.converter import data_converter
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 
 NEEDED = {
+    "budget_extended",
+    "budget_of_calls",
+    "budget_of_cost",
+    "budget_of_input_tokens",
+    "budget_of_output_tokens",
     "budget_of_requests",
+    "budget_of_time_extended",
     "budget_of_turns",
+    "budget_of_wall_time",
+    "budget_reset",
+    "budget_wait_cancelled",
+    "budget_wait_carried",
     "cancel_during_model_request",
     "cancel_during_write",
     "cancel_while_summed_up",

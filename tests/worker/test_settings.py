@@ -32,6 +32,7 @@ def test_a_worker_starts_without_any_setting() -> None:
 GIVEN = {
     "DATABASE_URL": "postgresql+asyncpg://db/settled",
     "AGENTS": "profiles",
+    "PRICES": "prices.toml",
     "DEFAULT_AGENT": "clerk",
     "TASK_QUEUE": "night",
     "MODEL_URL": "http://127.0.0.1:9",

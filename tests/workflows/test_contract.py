@@ -122,12 +122,16 @@ SAMPLES: list[Value] = [
         tally=TALLY,
         counters=COUNTERS,
         usage=USAGE,
+        spent="2 requests",
         head=D1,
     ),
     result.StatusReport(
         status=Status.WAITING,
         turn=2,
         counters=COUNTERS,
+        usage=USAGE,
+        spent="2 requests",
+        limits=LIMITS,
         waits_for=("reserve",),
         ledger=LEDGER,
         last_text="Hello",
@@ -142,9 +146,20 @@ SAMPLES: list[Value] = [
         tenant="acme",
         principal="anna",
     ),
+    task.Extension(
+        turns=1,
+        requests=2,
+        wall_seconds=3.5,
+        calls=4,
+        input_tokens=5,
+        output_tokens=6,
+        cost=Decimal("7.5"),
+        because="more to do",
+        who="ada",
+    ),
 ]
 
-ASKED_FOR_BY_PEOPLE = (TaskRequest, task.Budget, task.Criterion)
+ASKED_FOR_BY_PEOPLE = (TaskRequest, task.Budget, task.Extension, task.Criterion)
 """What a person writes, where a field that we don't know is a typing error."""
 
 

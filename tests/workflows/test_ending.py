@@ -1,5 +1,6 @@
 """How a task ends, and what people are shown of it: no exit is a success by default."""
 
+from decimal import Decimal
 from itertools import product
 
 import pytest
@@ -20,7 +21,7 @@ from settled.workflows.contract.operation import (
 )
 from settled.workflows.contract.result import StatusReport, TaskResult
 from settled.workflows.contract.task import Limits, Opened
-from settled.workflows.contract.turn import Proposal
+from settled.workflows.contract.turn import Proposal, Usage
 from settled.workflows.ending import status_of
 
 D1, D2 = "1" * 64, "2" * 64
@@ -28,6 +29,7 @@ D1, D2 = "1" * 64, "2" * 64
 STATUSES = {
     EndReason.MAX_TURNS: Status.BUDGET_EXHAUSTED,
     EndReason.MAX_REQUESTS: Status.BUDGET_EXHAUSTED,
+    EndReason.MAX_CALLS: Status.BUDGET_EXHAUSTED,
     EndReason.MAX_TOKENS_BUDGET: Status.BUDGET_EXHAUSTED,
     EndReason.MAX_COST: Status.BUDGET_EXHAUSTED,
     EndReason.DEADLINE: Status.BUDGET_EXHAUSTED,
@@ -52,7 +54,7 @@ STATUSES = {
 def test_r48_each_end_reason_is_mapped_by_hand() -> None:
     """R48: the enum is closed, and a new member needs a decision here."""
     assert set(EndReason) == {*STATUSES, EndReason.COMPLETED}
-    assert len(EndReason) == 18
+    assert len(EndReason) == 19
 
 
 @pytest.mark.parametrize(("reason", "verdict"), list(product(STATUSES, [*Verdict, Verdict("shrugged")])), ids=str)
@@ -109,6 +111,9 @@ STATE = LoopState(
     opened=Opened(head=D1, limits=Limits(turns=9, requests=9, wall_seconds=9.0), agent="clerk", title="reserve 2"),
     head=D1,
     counters=Counters(turns=2, requests=3, attempts=4, calls=5),
+    usage=Usage(
+        input_tokens=500, cache_read_tokens=600, cache_write_tokens=100, output_tokens=30, cost=Decimal("0.0125")
+    ),
     ledger=LedgerView(tally=Tally(operations=2, completed=1, unsettled=1), unsettled=(OPEN,)),
     last_text="I look\nagain",
 )
@@ -134,6 +139,9 @@ def test_r46_a_running_task_reports_its_turn_and_what_it_waits_for() -> None:
         status=Status.WAITING,
         turn=3,
         counters=STATE.counters,
+        usage=STATE.usage,
+        spent="3 requests in 4 attempts · 1,200 tokens read (50 % cached), 30 written · $0.0125",
+        limits=STATE.opened.limits,
         waits_for=("reserve: is looked up",),
         ledger=STATE.ledger,
         last_text="I look\nagain",
@@ -186,13 +194,34 @@ def test_the_web_page_shows_the_task_in_markdown() -> None:
     assert text.splitlines() == [
         "clerk: reserve 2",
         "",
-        "**waiting** · turn 3 · model requests: 3 · calls: 5",
+        "**waiting** · turn 3 · calls: 5",
+        "3 requests in 4 attempts · 1,200 tokens read (50 % cached), 30 written · $0.0125",
         "- waits for reserve: is looked up",
         f"- reserve `1{'0' * 11}`: unknown",
         "",
         "> I look",
         "> again",
     ]
+
+
+@pytest.mark.parametrize(
+    ("usage", "line"),
+    [
+        (Usage(), "0 tokens read, 0 written · $0.0000"),
+        (
+            Usage(input_tokens=9, unpriced=1),
+            "9 tokens read (0 % cached), 0 written · cost unknown for 1 request",
+        ),
+        (
+            Usage(cache_read_tokens=2_000, output_tokens=1_234_567, cost=Decimal("1234.56785"), unpriced=2),
+            "2,000 tokens read (100 % cached), 1,234,567 written · $1,234.5679, cost unknown for 2 requests",
+        ),
+        (Usage(output_tokens=1, cost=Decimal("0.00001")), "0 tokens read, 1 written · less than $0.0001"),
+    ],
+    ids=["nothing", "unknown", "both", "little"],
+)
+def test_r52_what_was_spent_is_one_line_that_says_what_it_does_not_know(usage: Usage, line: str) -> None:
+    assert reporting.spent(Counters(requests=1, attempts=1), usage) == f"1 request · {line}"
 
 
 def test_the_web_page_shows_a_settlement_in_markdown() -> None:

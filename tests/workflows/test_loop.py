@@ -5,8 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 from settled.workflows import loop
+from settled.workflows.asks import attempts_of
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.loop import Counters, LoopState, Pending
@@ -97,9 +99,34 @@ def test_r11_a_response_without_calls_counts_no_turn(command: Resend | End) -> N
     assert after.counters == counted(requests=1, attempts=2)
 
 
-def test_r11_a_request_that_failed_for_good_counts_with_all_its_attempts() -> None:
-    after = loop.after_model_failure(state(counters=counted(requests=1, attempts=1)), "Overloaded (request req_1)")
-    assert after.counters == counted(requests=2, attempts=7)
+@pytest.mark.parametrize(
+    ("details", "retry", "attempts"),
+    [
+        ((4,), RetryState.NON_RETRYABLE_FAILURE, 4),
+        ((6,), RetryState.MAXIMUM_ATTEMPTS_REACHED, 6),
+        ((), RetryState.MAXIMUM_ATTEMPTS_REACHED, 6),
+        ((), RetryState.NON_RETRYABLE_FAILURE, 1),
+        (("four",), None, 1),
+    ],
+    ids=str,
+)
+def test_r11_a_request_that_failed_for_good_counts_with_all_its_attempts(
+    details: tuple[Any, ...], retry: RetryState | None, attempts: int
+) -> None:
+    """As the last attempt says; after a time-out, which says nothing, as many as were allowed."""
+    error = ActivityError(
+        "failed",
+        scheduled_event_id=5,
+        started_event_id=6,
+        identity="",
+        activity_type="request_model",
+        activity_id="1",
+        retry_state=retry,
+    )
+    error.__cause__ = ApplicationError("Overloaded (request req_1)", *details)
+    before = state(counters=counted(requests=1, attempts=1))
+    after = loop.after_model_failure(before, str(error.cause), attempts_of(error))
+    assert after.counters == counted(requests=2, attempts=1 + attempts)
     assert after.ending == End(reason=EndReason.MODEL_ERROR, detail="Overloaded (request req_1)")
 
 
@@ -275,7 +302,7 @@ def test_r50_with_one_turn_allowed_the_proposed_tools_still_run() -> None:
 @pytest.mark.parametrize("count", [0, 2])
 def test_r52_the_deadline_ends_the_task_even_while_calls_run(at: float, count: int) -> None:
     end = loop.decided_end(running(count), at)
-    assert end == End(reason=EndReason.DEADLINE, detail="the task's 100 seconds are over")
+    assert end == End(reason=EndReason.DEADLINE, detail="the task's 100 s are over")
 
 
 def test_the_time_that_is_left_counts_from_the_start_of_the_task() -> None:

@@ -11,6 +11,7 @@ class EndReason(OpenEnum):
     COMPLETED = "completed"
     MAX_TURNS = "max_turns"
     MAX_REQUESTS = "max_requests"
+    MAX_CALLS = "max_calls"
     MAX_TOKENS_BUDGET = "max_tokens_budget"
     MAX_COST = "max_cost"
     DEADLINE = "deadline"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from settled.workflows.contract.ending import EndReason, Status, Verdict
 from settled.workflows.contract.loop import Counters
 from settled.workflows.contract.operation import LedgerView, OperationView, Tally
+from settled.workflows.contract.task import Limits
 from settled.workflows.contract.turn import Usage
 from settled.workflows.contract.values import Value
 
@@ -45,6 +46,8 @@ class TaskResult(Value):
     """The loop's counters."""
     usage: Usage = Usage()
     """What all model requests cost."""
+    spent: str = ""
+    """The same in one line."""
     head: str = ""
     """The last node of the transcript."""
 
@@ -58,6 +61,12 @@ class StatusReport(Value):
     """The number of the current turn, from 1."""
     counters: Counters
     """The loop's counters."""
+    usage: Usage = Usage()
+    """What all model requests have cost so far."""
+    spent: str = ""
+    """The same in one line."""
+    limits: Limits | None = None
+    """The task's budget, with all that was added to it; none before the task is open."""
     waits_for: tuple[str, ...] = ()
     """What the task waits for, a line each; empty while it works."""
     ledger: LedgerView = LedgerView()

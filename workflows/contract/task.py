@@ -40,6 +40,15 @@ class Budget(Value):
     """Seconds from the task's start after which no further model request is made and no result is waited for."""
 
 
+class Extension(Budget):
+    """What is added to a task's budget while it runs, or waits for more."""
+
+    because: Annotated[str, StringConstraints(strip_whitespace=True, max_length=2_000)] = ""
+    """Why."""
+    who: Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)] = ""
+    """Who says so."""
+
+
 class Criterion(Value):
     """One thing that must be found true before the task counts as succeeded."""
 
