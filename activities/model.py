@@ -25,6 +25,7 @@ from settled.activities.model_errors import Remedy, RequestFailed, Trouble, clas
 from settled.activities.model_provider import Provider, Received
 from settled.activities.proposing import proposals_of
 from settled.activities.registry import Registry
+from settled.activities.requests import changes_of, digest_of_request
 from settled.activities.rerooting import taken_over
 from settled.activities.responses import Responses, Stored
 from settled.activities.roots import Root
@@ -121,7 +122,15 @@ class ModelActivities:
             return stored
         received = await self._send(request.parameters)
         request_id = received.request_id[:MOST_REQUEST_ID]
-        bought = Stored(asked=request.asked, message=received.message, request_id=request_id)
+        bought = Stored(
+            asked=request.asked,
+            message=received.message,
+            request_id=request_id,
+            task=str(info.workflow_id),
+            model=request.root.model,
+            changes=changes_of(request.root, request.parameters),
+            sent=digest_of_request(request.parameters),
+        )
         return await _patiently(lambda: responses.put(run, asker, bought))
 
     async def _send(self, parameters: dict[str, Any]) -> Received:

@@ -95,6 +95,7 @@ class OpeningActivities:
         root = root_of(profile, self.registry, tools).node()
         goal = make_node(root, Role.USER, [{"type": "text", "text": request.goal}])
         await self.stores.transcripts.add(root, goal)
+        await self.stores.tasks.stands_at(task, goal.digest)
         return Opened(
             head=goal.digest,
             limits=_limits(request.budget, profile.limits.resolved()),

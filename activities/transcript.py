@@ -53,16 +53,26 @@ class Node:
 
 def make_node(parent: Node | None, role: Role, content: Any, mentions: Sequence[str] = ()) -> Node:
     """The node that follows the parent."""
-    # Whatever was received comes back as it was, half a surrogate pair too, which has no proper UTF-8 form.
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    body = encoded(content)
     return Node(
-        digest=digest_of(parent.digest if parent else "", role, body),
+        digest=node_digest(parent.digest if parent else "", role, body),
         parent=parent.digest if parent else None,
         depth=parent.depth + 1 if parent else 0,
         role=role,
         body=body,
         mentions=tuple(mentions),
     )
+
+
+def encoded(content: Any) -> bytes:
+    """Content as it is stored: JSON in its shortest form."""
+    # Whatever was received comes back as it was, half a surrogate pair too, which has no proper UTF-8 form.
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def node_digest(parent: str, role: Role, body: bytes) -> str:
+    """The name of the node that holds the body, and follows the parent."""
+    return digest_of(parent, role, body)
 
 
 class Transcripts:
