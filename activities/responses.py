@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import insert, select
@@ -17,11 +16,12 @@ from sqlalchemy.exc import IntegrityError
 from settled.activities import schema
 from settled.activities.database import Database
 from settled.activities.transcript import Role, encoded, node_digest
+from settled.workflows.contract.values import OpenEnum
 
 MOST_MODEL = 256
 
 
-class Purpose(StrEnum):
+class Purpose(OpenEnum):
     """What a request is made for."""
 
     TURN = "turn"

@@ -111,7 +111,7 @@ class Transcripts:
             row = (await connection.execute(select(schema.nodes).where(schema.nodes.c.digest == digest))).first()
         if row is None:
             raise TranscriptError(f"no transcript node {digest}")
-        return _node(row)
+        return node_of(row)
 
     async def chain(self, head: str) -> list[Node]:
         """The whole conversation that the head names, root first.
@@ -124,7 +124,7 @@ class Transcripts:
         walk = walk.union_all(select(nodes).join(walk, nodes.c.digest == walk.c.parent))
         async with self.database.read() as connection:
             rows = await connection.execute(select(walk).order_by(walk.c.depth))
-            chain = [_node(row) for row in rows]
+            chain = [node_of(row) for row in rows]
         if not chain or chain[0].role is not Role.ROOT:
             raise TranscriptError(f"the transcript that ends in {head} is not whole")
         return chain
@@ -134,7 +134,8 @@ def _columns(node: Node) -> dict[str, Any]:
     return {**vars(node), "mentions": json.dumps(node.mentions)}
 
 
-def _node(row: Any) -> Node:
+def node_of(row: Any) -> Node:
+    """The node that a row of the table holds."""
     return Node(
         digest=row.digest,
         parent=row.parent,
