@@ -124,7 +124,7 @@ def parse(inputs: Sequence[Any]) -> tuple[TaskRequest | None, list[str]]:
     try:
         return TaskRequest.model_validate_json(json.dumps(given, allow_nan=False), strict=True), []
     except ValidationError as error:
-        return None, lines_of(error)
+        return None, lines_of(error, of=TaskRequest)
     except ValueError as error:
         return None, [f"input: holds a number that JSON doesn't have: {error}"]
 
