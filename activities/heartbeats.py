@@ -8,20 +8,23 @@ from contextlib import asynccontextmanager, suppress
 
 from temporalio import activity
 
+MOST_SECONDS = 3.0
+"""Between two heartbeats: people want to see how it goes on, and a cancelled activity is to learn of it soon."""
+
 
 @asynccontextmanager
-async def heartbeats(progress: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
+async def heartbeats(progress: Callable[[], object] | None = None) -> AsyncIterator[None]:
     """Send a heartbeat several times within the activity's heartbeat timeout, until the block is left.
 
     Args:
-        progress: what to send along, for people who watch.
+        progress: tells what to send along, for people who watch.
     """
     timeout = activity.info().heartbeat_timeout
-    every = timeout.total_seconds() / 4 if timeout else 10.0
+    every = min(MOST_SECONDS, timeout.total_seconds() / 4) if timeout else MOST_SECONDS
 
     async def beat() -> None:
         while True:
-            activity.heartbeat(progress())
+            activity.heartbeat(*([progress()] if progress else []))
             await asyncio.sleep(every)
 
     beating = asyncio.create_task(beat())

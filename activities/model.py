@@ -23,11 +23,12 @@ from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.model_errors import Remedy, RequestFailed, Trouble, classify
 from settled.activities.model_provider import Provider, Received
+from settled.activities.progress import ModelProgress
 from settled.activities.proposing import proposals_of
 from settled.activities.registry import Registry
 from settled.activities.requests import changes_of, digest_of_request
 from settled.activities.rerooting import taken_over
-from settled.activities.responses import Responses, Stored
+from settled.activities.responses import Purpose, Responses, Stored
 from settled.activities.roots import Root
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role, make_node
@@ -57,6 +58,8 @@ class Request:
     """What its conversation shares."""
     parameters: dict[str, Any]
     """As it is sent."""
+    purpose: Purpose = Purpose.TURN
+    """What it is made for."""
 
     def means(self, ask: Ask) -> stop_table.Means:
         """What is left to go on with, whatever it comes to."""
@@ -128,24 +131,20 @@ class ModelActivities:
             request_id=request_id,
             task=str(info.workflow_id),
             model=request.root.model,
+            purpose=request.purpose,
             changes=changes_of(request.root, request.parameters),
             sent=digest_of_request(request.parameters),
         )
         return await _patiently(lambda: responses.put(run, asker, bought))
 
     async def _send(self, parameters: dict[str, Any]) -> Received:
-        received = 0
-
-        def progress(characters: int) -> None:
-            nonlocal received
-            received = characters
-
+        progress = ModelProgress(str(parameters["model"]), activity.info().attempt)
         deadline = activity.info().start_to_close_timeout
         # A total deadline of our own: pings keep a stream alive for ever, and Temporal's timeout doesn't stop the code.
         seconds = deadline.total_seconds() * 0.9 if deadline else None
         try:
-            async with heartbeats(lambda: {"characters": received}), asyncio.timeout(seconds):
-                return await self.provider.send(parameters, progress)
+            async with heartbeats(progress.details), asyncio.timeout(seconds):
+                return await self.provider.send(parameters, progress.watch)
         # The SDK, its HTTP library and the stream raise many kinds; one function knows them all.
         except Exception as error:
             raise RequestFailed(classify(error)) from error

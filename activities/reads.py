@@ -13,6 +13,7 @@ from settled.activities.attempt import Person, Terms, as_answer, call_tool
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.presenting import answered, completed_text, failure_text
+from settled.activities.progress import tool_progress
 from settled.activities.recall import recall
 from settled.activities.registry import Registry
 from settled.activities.steady import steady
@@ -50,7 +51,7 @@ class ReadActivities:
         async with heartbeats():
             record = await patiently(lambda: self.stores.tasks.get(str(info.workflow_id)), STORE_RETRY_SECONDS)
         try:
-            async with heartbeats():
+            async with heartbeats(tool_progress(read.tool)):
                 shown = completed_text(answered(await self._run(read, record)))
         except asyncio.CancelledError:
             raise  # the task was cancelled, or the worker stops: a read may simply run again

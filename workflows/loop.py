@@ -75,6 +75,7 @@ def after_turn(state: LoopState, turn: Turn) -> LoopState:
             "pending": pending,
             "repeats": repeats,
             "max_tokens": max_tokens,
+            "context_tokens": turn.usage.read_tokens + turn.usage.output_tokens or state.context_tokens,
             "context_full": context_full,
             "model": turn.model or state.model,
             "ending": ending,

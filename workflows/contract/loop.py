@@ -61,6 +61,8 @@ class LoopState(Value):
     """How many times the model was asked again since the last turn was run."""
     max_tokens: int | None = None
     """The token limit of the next response, where it is not the profile's."""
+    context_tokens: int = 0
+    """Tokens of the last model request and its response: how much the model has in front of it."""
     context_full: bool = False
     """Whether the conversation is to be summed up before the next request."""
     model: str = ""
