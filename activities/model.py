@@ -25,6 +25,7 @@ from settled.activities.model_errors import Remedy, RequestFailed, Trouble, clas
 from settled.activities.model_provider import Provider, Received
 from settled.activities.progress import ModelProgress
 from settled.activities.proposing import proposals_of
+from settled.activities.publishing import publishing
 from settled.activities.registry import Registry
 from settled.activities.requests import changes_of, digest_of_request
 from settled.activities.rerooting import taken_over
@@ -60,6 +61,8 @@ class Request:
     """As it is sent."""
     purpose: Purpose = Purpose.TURN
     """What it is made for."""
+    stream: bool = False
+    """Whether its response is published while it arrives."""
 
     def means(self, ask: Ask) -> stop_table.Means:
         """What is left to go on with, whatever it comes to."""
@@ -110,7 +113,8 @@ class ModelActivities:
             chain.append(await self.stores.transcripts.node(asked))
         root = Root.of(chain[0])
         raised = {} if ask.max_tokens is None else {"max_tokens": ask.max_tokens}
-        return Request(asked=asked, root=root, parameters={**root.parameters, **raised, "messages": view(chain)})
+        parameters = {**root.parameters, **raised, "messages": view(chain)}
+        return Request(asked=asked, root=root, parameters=parameters, stream=ask.stream)
 
     async def _stored_or_asked(self, request: Request) -> Stored:
         """The response of an earlier attempt, or a new one; once it is bought, the store is given time to take it.
@@ -123,7 +127,7 @@ class ModelActivities:
         stored = await _patiently(lambda: responses.get(run, asker))
         if stored is not None:
             return stored
-        received = await self._send(request.parameters)
+        received = await self._send(request)
         request_id = received.request_id[:MOST_REQUEST_ID]
         bought = Stored(
             asked=request.asked,
@@ -137,14 +141,15 @@ class ModelActivities:
         )
         return await _patiently(lambda: responses.put(run, asker, bought))
 
-    async def _send(self, parameters: dict[str, Any]) -> Received:
-        progress = ModelProgress(str(parameters["model"]), activity.info().attempt)
+    async def _send(self, request: Request) -> Received:
+        progress = ModelProgress(request.root.model, activity.info().attempt)
         deadline = activity.info().start_to_close_timeout
         # A total deadline of our own: pings keep a stream alive for ever, and Temporal's timeout doesn't stop the code.
         seconds = deadline.total_seconds() * 0.9 if deadline else None
         try:
-            async with heartbeats(progress.details), asyncio.timeout(seconds):
-                return await self.provider.send(parameters, progress.watch)
+            async with heartbeats(progress.details), publishing(progress, wanted=request.stream):
+                async with asyncio.timeout(seconds):
+                    return await self.provider.send(request.parameters, progress.watch)
         # The SDK, its HTTP library and the stream raise many kinds; one function knows them all.
         except Exception as error:
             raise RequestFailed(classify(error)) from error

@@ -100,7 +100,11 @@ class OpeningActivities:
             head=goal.digest,
             limits=_limits(request.budget, profile.limits.resolved()),
             conduct=self.conduct.model_copy(
-                update={"on_needs_human": profile.on_needs_human, "on_exhausted": profile.on_exhausted}
+                update={
+                    "on_needs_human": profile.on_needs_human,
+                    "on_exhausted": profile.on_exhausted,
+                    "stream": profile.stream,
+                }
             ),
             agent=agent,
             title=clean(" ".join(request.goal.split())[:MOST_TITLE]),

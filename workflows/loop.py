@@ -38,6 +38,7 @@ def question(state: LoopState) -> Ask:
         repeats=state.repeats,
         max_tokens=state.max_tokens,
         compact=state.context_full,
+        stream=state.opened.conduct.stream,
     )
 
 
