@@ -102,43 +102,45 @@ def _lines(story: Story) -> Iterator[str]:
     shown = 0
     for exchange in story.exchanges:
         for one in story.conversations[shown : exchange.conversation]:
-            yield from _conversation(one)
+            yield from _conversation(one, story)
         shown = max(shown, exchange.conversation)
         yield ""
         yield from _line(f"request {exchange.number}", headline(exchange))
         if exchange.stored.changes:
             yield from _line("with", _json(exchange.stored.changes))
         for node in exchange.sent:
-            yield from _sent(node)
+            yield from _sent(node, story)
         yield from _answered(exchange)
     for one in story.conversations[shown:]:
-        yield from _conversation(one)
+        yield from _conversation(one, story)
     if story.after:
         yield ""
     for node in story.after:
-        yield from _sent(node)
+        yield from _sent(node, story)
 
 
-def _conversation(one: Conversation) -> Iterator[str]:
+def _conversation(one: Conversation, story: Story) -> Iterator[str]:
     parameters = one.root.parameters
+    before = story.conversations[one.replaces - 1].root.parameters if one.replaces else {}
     tools = [str(tool.get("name")) for tool in parameters.get("tools", ())]
     yield ""
     went_on = f", goes on from conversation {one.replaces} ({one.root.why})" if one.replaces else ""
     taken = f", with {one.carried} message{'s' * (one.carried > 1)} of it" if one.carried else ""
     yield from _line(f"conversation {one.number}", f"{one.root.model}{went_on}{taken}")
-    if one.replaces is None:
+    if parameters.get("system") != before.get("system"):
         yield from _line("system", str(parameters.get("system", "")))
+    if not before or parameters.get("tools") != before.get("tools"):
         yield from _line("tools", ", ".join(tools) or "none")
 
 
-def _sent(node: Node) -> Iterator[str]:
+def _sent(node: Node, story: Story) -> Iterator[str]:
     """A message that was sent; the results in it are told with their calls."""
     for block in node.content:
         if node.role is Role.ASSISTANT:
             yield from _block(block)
         elif block.get("type") != "tool_result":
             said = str(block.get("text")) if block.get("type") == "text" else _json(block)
-            yield from _line("goal" if node.depth == 1 else "executor", said)
+            yield from _line("goal" if said == story.record.request.get("goal") else "executor", said)
 
 
 def _answered(exchange: Exchange) -> Iterator[str]:

@@ -10,6 +10,7 @@ of ours, so that it runs in any Python that has the two packages.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,6 +47,7 @@ def serve() -> None:
     sys.stdout.write(json.dumps({"listening": server.listening_address}) + "\n")
     sys.stdout.flush()
     sys.stdin.read()
+    os._exit(0)  # its native threads take their time to end
 
 
 def main() -> None:

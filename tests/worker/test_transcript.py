@@ -148,6 +148,8 @@ async def test_r90_a_summary_a_takeover_and_a_reset_are_told(url: str) -> None:
     lines = (await settled(url, "transcript", "tale")).lines
     assert "thinks          mine alone" in lines
     assert "executor        For your information" in lines
+    assert sum(line == "goal            tell a tale" for line in lines) == 1
+    assert "executor        So far: a tale." in lines
     assert sum(line.startswith("request ") for line in lines) == 5
     assert [line for line in lines if "A SUMMARY OF" in line]
     assert lines[-1] == "says            The end."
@@ -158,7 +160,7 @@ async def _asked(url: str) -> None:
     database = Database(url)
     await migrate(database)
     stores = Stores.over(database)
-    given: dict[str, Any] = {"request_digest": "d", "request": {}, "tools": (), "acceptance": ()}
+    given: dict[str, Any] = {"request_digest": "d", "request": {"goal": "tell a tale"}, "tools": (), "acceptance": ()}
     given |= {"task": "tale", "agent": "a", "tenant": "t", "principal": "p", "root_task": "tale"}
     await stores.tasks.open(TaskRecord(**given))
 
