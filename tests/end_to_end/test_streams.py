@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError, WorkflowUpdateStage
 from temporalio.contrib.workflow_streams import WorkflowStreamClient
 from temporalio.worker import Replayer
 
@@ -23,6 +23,7 @@ from settled.workflows.streaming import MOST_KEPT
 from tests.desk import CLERK, Desk, look_up, open_desk, until
 
 TELLER = CLERK.model_copy(update={"stream": True})
+POLL = "__temporal_workflow_stream_poll"
 PUBLISH = "__temporal_workflow_stream_publish"
 UNFINISHED = "TMPRL1102"
 WORDS = "There are three of them, and ten of the others."
@@ -139,6 +140,26 @@ async def test_a_reader_is_taken_along_into_the_next_run_and_misses_nothing(
         assert desk.model.count == 9
         for number, history in enumerate(histories[:2], 1):
             await desk.record(f"streamed_run_{number}", temporal.get_workflow_handle("cut", run_id=history.run_id))
+
+
+@pytest.mark.parametrize(("cut_events", "runs"), [(50, 3), (8_000, 1)], ids=["continued", "ended"])
+async def test_a_reader_who_waits_for_what_has_not_come_is_let_go_with_the_run(
+    temporal: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture, cut_events: int, runs: int
+) -> None:
+    """Neither does it keep the run from being continued, nor is it cut off: its question is answered with nothing."""
+    async with open_desk(temporal, tmp_path, profiles={"teller": TELLER}, cut_events=cut_events) as desk:
+        held = asyncio.Event()
+        desk.will_say(Reply.of(look_up(), hold=held), *(look_up() for _ in range(7)), "That is all.")
+        handle = await desk.start("look again and again", "patient")
+        await opened(desk)
+        question = {"topics": [TEXT_TOPIC], "from_offset": 10_000}
+        waits = await handle.start_update(POLL, question, wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        held.set()
+        await desk.result(handle, 40)
+        async with asyncio.timeout(5):
+            assert (await waits.result())["items"] == []
+        assert len(await runs_of(desk, handle)) >= runs
+        assert UNFINISHED not in caplog.text
 
 
 async def test_what_readers_may_still_fetch_is_bounded(temporal: Client, tmp_path: Path) -> None:
