@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from settled.activities.database import Database
     from settled.worker.transcript_story import Exchange, Story
 
+MOST_DIGITS = 9
 Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's workflow id.")]
 Number = Annotated[
-    int | None, typer.Option("--turn", metavar="N", help="Only the N-th model request, as it was sent and answered.")
+    str | None, typer.Option("--turn", metavar="N", help="Only the N-th model request, as it was sent and answered.")
 ]
 
 
@@ -26,7 +27,7 @@ def transcript(task: Task, turn: Number = None, as_json: AsJson = False) -> None
     asyncio.run(_show(task, turn, as_json=as_json))
 
 
-async def _show(task: str, turn: int | None, *, as_json: bool) -> None:
+async def _show(task: str, turn: str | None, *, as_json: bool) -> None:
     from settled.worker.ledger_at import existing_database
     from settled.worker.transcript_lines import as_json as whole
     from settled.worker.transcript_lines import lines_of
@@ -48,14 +49,16 @@ async def _show(task: str, turn: int | None, *, as_json: bool) -> None:
                 typer.echo(line)
 
 
-def _numbered(story: Story, turn: int) -> Exchange:
+def _numbered(story: Story, turn: str) -> Exchange:
+    """The request that is meant. Read here and not by the option, which would answer with its whole usage."""
     count = len(story.exchanges)
     if count == 0:
         stop(f"--turn: task {story.record.task!r} has no answered model request so far", WRONG_USE_EXIT)
-    if not 1 <= turn <= count:
+    number = int(turn) if turn.isdecimal() and len(turn) <= MOST_DIGITS else 0
+    if not 1 <= number <= count:
         wanted = "--turn 1" if count == 1 else f"--turn 1 to {count}"
         stop(f"--turn: there is no model request {turn} of this task; say {wanted}", WRONG_USE_EXIT)
-    return story.exchanges[turn - 1]
+    return story.exchanges[number - 1]
 
 
 async def _show_request(database: Database, exchange: Exchange, count: int, *, as_json: bool) -> None:

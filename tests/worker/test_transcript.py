@@ -264,6 +264,10 @@ async def test_a_task_or_a_turn_that_is_none_is_one_line_with_the_mend(desk: Des
         (("one", "--turn", "0"), 2, "say --turn 1"),
         (("one", "--turn", "2"), 2, "say --turn 1"),
         (("one", "--turn", "-1"), 2, "say --turn 1"),
+        (("one", "--turn", "last"), 2, "say --turn 1"),
+        (("one", "--turn", ""), 2, "say --turn 1"),
+        (("one", "--turn", "9" * 5_000), 2, "say --turn 1"),
+        (("",), 1, "temporal workflow list"),
         (("none\x1b[31m",), 1, "temporal workflow list"),
     ):
         said = await settled(url_of(desk), "transcript", *words)
