@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager, suppress
 
 from temporalio import activity
 
-MOST_SECONDS = 3.0
-"""Between two heartbeats: people want to see how it goes on, and a cancelled activity is to learn of it soon."""
+NOTED_SECONDS = 1.0
+"""Between two notes of how it goes on; they stay in this process, but for the last one before a heartbeat is sent."""
+SENT_SECONDS = 3.0
+"""Between two heartbeats at the most: people want to see something, and a cancelled activity is to learn of it."""
 
 
 @asynccontextmanager
@@ -20,7 +22,7 @@ async def heartbeats(progress: Callable[[], object] | None = None) -> AsyncItera
         progress: tells what to send along, for people who watch.
     """
     timeout = activity.info().heartbeat_timeout
-    every = min(MOST_SECONDS, timeout.total_seconds() / 4) if timeout else MOST_SECONDS
+    every = min(NOTED_SECONDS, timeout.total_seconds() / 4) if timeout else NOTED_SECONDS
 
     async def beat() -> None:
         while True:

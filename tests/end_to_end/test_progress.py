@@ -29,7 +29,7 @@ async def test_r31_a_request_that_streams_shows_its_text_and_the_tool_that_it_wr
     """While it stalls in the middle of a call; `status` tells what the workflow knows."""
     reply = Reply.of(text("I look it up: now"), look_up())
     # Message, text, ping, three pieces and the end of the text, the call, and a piece of its input.
-    desk.will_say(Stall(seconds=5.0, after_events=9, ping_every=0.2, reply=reply), "3.")
+    desk.will_say(Stall(seconds=7.0, after_events=9, ping_every=0.2, reply=reply), "3.")
     handle = await desk.start("how many A1 are there?")
 
     async def writes() -> dict[str, Any]:
