@@ -7,7 +7,7 @@ READY  := .venv/.ready
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-input -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos stateful histories measure long lint types check dist clean venv
+.PHONY: help demo test smoke chaos stateful histories measure long lint types check dist clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +17,9 @@ demo: $(READY) ## run a task whose write loses its reply, on a real server; KEEP
 
 test: $(READY) ## run the tests, on SQLite and on a PostgreSQL of their own
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal
+
+smoke: $(READY) ## run a task on a real small model, if its packages are installed; SMOKE_PYTHON=another Python that has them
+	@$(if $(SMOKE_PYTHON),SMOKE_PYTHON="$(SMOKE_PYTHON)") $(BIN)/python -m pytest -q -rs tests/smoke
 
 chaos: $(READY) ## a storm over everything; SEED=, OPERATIONS=2000, STORE=sqlite|postgres, DEDUPE=0; NAIVE=1: plain Temporal
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \

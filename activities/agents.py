@@ -11,16 +11,13 @@ The file's name is the profile's. A task freezes the profile it starts with; cha
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from settled.activities.registry import Registry
+from settled.activities.misspelt import meant
 from settled.workflows.contract.task import (
     Count,
     Criterion,
@@ -33,7 +30,6 @@ from settled.workflows.contract.task import (
     WallSeconds,
 )
 from settled.workflows.contract.values import OpenEnum, Value
-from settled.workflows.errors import ConfigurationError
 
 MOST_FAULTS = 50
 MOST_NAME = 200
@@ -45,6 +41,22 @@ def _known(member: E) -> E:
     if not member.known:
         raise PydanticCustomError("unknown_member", "must be {known}", {"known": " or ".join(type(member))})
     return member
+
+
+def _said(text: str) -> str:
+    if text and not text.strip():
+        raise PydanticCustomError("blank", "holds nothing but white space")
+    return text
+
+
+def _one_word(text: str) -> str:
+    if _said(text) and text.split() != [text]:
+        raise PydanticCustomError("not_a_model", "must be the provider's name of a model, without white space")
+    return text
+
+
+Words = Annotated[str, Field(min_length=1), AfterValidator(_said)]
+Model = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_one_word)]
 
 
 class Effort(StrEnum):
@@ -73,8 +85,18 @@ class Thinking(Value):
 
     type: ThinkingKind
     """When it thinks."""
-    budget_tokens: Annotated[int, Field(ge=1024)] | None = None
+    budget_tokens: Annotated[Annotated[int, Field(ge=1024)] | None, Field(validate_default=True)] = None
     """For `enabled`, and only there: tokens that it may think, below `max_tokens`."""
+
+    @field_validator("budget_tokens")
+    @classmethod
+    def _only_where_enabled(cls, tokens: int | None, info: ValidationInfo) -> int | None:
+        kind = info.data.get("type")
+        if kind is ThinkingKind.ENABLED and tokens is None:
+            raise PydanticCustomError("missing", "needed with type enabled: tokens that it may think")
+        if kind not in (None, ThinkingKind.ENABLED) and tokens is not None:
+            raise PydanticCustomError("not_here", "goes with type enabled only; leave it out")
+        return tokens
 
     def parameter(self) -> dict[str, Any]:
         """As a request has it."""
@@ -111,9 +133,9 @@ class AgentProfile(Value):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: Annotated[str, Field(min_length=1)]
+    model: Model
     """The provider's name of the model."""
-    system: Annotated[str, Field(min_length=1)]
+    system: Words
     """The system prompt."""
     tools: tuple[Name, ...] = ()
     """The tools it may use, by name."""
@@ -121,7 +143,7 @@ class AgentProfile(Value):
     """Tokens that one response may have."""
     max_tokens_most: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
     """Tokens that it may have where one was cut off; left out: four times as many."""
-    fallback: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=10)] = ()
+    fallback: Annotated[tuple[Model, ...], Field(max_length=10)] = ()
     """The models that take over, in order, where one is overloaded or refuses."""
     effort: Effort | None = None
     """How much the model is to put into its answers; left out: the provider's default."""
@@ -137,61 +159,57 @@ class AgentProfile(Value):
     """What to do when only a person can settle an operation."""
     on_exhausted: Annotated[OnExhausted, AfterValidator(_known)] = OnExhausted.END
     """What to do when a limit of the budget is reached."""
+    stream: bool = False
+    """Whether the model's text is published while it is written, for readers of the task's stream."""
+
+    # Field by field, and not the profile as a whole: so these faults are told together with all others.
+    @field_validator("max_tokens_most")
+    @classmethod
+    def _no_less_than_before(cls, most: int | None, info: ValidationInfo) -> int | None:
+        usual = info.data.get("max_tokens")
+        if most is not None and usual is not None and most < usual:
+            raise PydanticCustomError("too_few", "must be at least max_tokens, which is {usual}", {"usual": usual})
+        return most
+
+    @field_validator("fallback")
+    @classmethod
+    def _each_once(cls, models: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        chain = [info.data.get("model"), *models]
+        for name in models:
+            if chain.count(name) > 1:
+                raise PydanticCustomError(
+                    "repeated", "{name} comes twice in the chain of models, model included", {"name": repr(name)}
+                )
+        return models
+
+    @field_validator("thinking")
+    @classmethod
+    def _leaves_room(cls, thinking: Thinking | None, info: ValidationInfo) -> Thinking | None:
+        room = info.data.get("max_tokens")
+        budget = thinking.budget_tokens if thinking else None
+        if budget is not None and room is not None and budget >= room:
+            raise PydanticCustomError(
+                "no_room", "budget_tokens must be below max_tokens, which is {room}", {"room": room}
+            )
+        return thinking
 
 
-def load_profiles(folder: Path, registry: Registry) -> dict[str, AgentProfile]:
-    """The profiles of a folder's `*.toml` files, by name.
+def lines_of(error: ValidationError, prefix: str = "", of: type[BaseModel] | None = None) -> list[str]:
+    """A validation error as one readable line per fault, naming the field; never the value, which may be secret.
 
-    Raises:
-        ConfigurationError: no folder, no profile in it, or a profile with a fault; a line for each fault.
+    Args:
+        error: what was found.
+        prefix: in front of each place.
+        of: the value that was read; then a misspelt field's line names the one that was meant.
     """
-    if not _is_folder(folder):
-        raise ConfigurationError(f"SETTLED_AGENTS: {folder} is not a folder; name one that holds NAME.toml profiles")
-    profiles: dict[str, AgentProfile] = {}
-    faults: list[str] = []
-    for path in sorted(folder.glob("*.toml")):
-        try:
-            profile = AgentProfile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            faults.append(f"agent {path.stem} ({path.name}): not TOML: {error}")
-        except OSError as error:
-            faults.append(f"agent {path.stem} ({path.name}): can't be read: {error.strerror}")
-        except ValidationError as error:
-            faults += [f"agent {path.stem} ({path.name}): {line}" for line in lines_of(error)]
-        else:
-            profiles[path.stem] = profile
-            faults += [f"agent {path.stem} ({path.name}): {line}" for line in _unknown_tools(profile, registry)]
-    if faults:
-        raise ConfigurationError("\n".join(faults))
-    if not profiles:
-        raise ConfigurationError(f"SETTLED_AGENTS: {folder} holds no NAME.toml profile; write one")
-    return profiles
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # what lies above it may not be looked into
-        return False
-
-
-def _unknown_tools(profile: AgentProfile, registry: Registry) -> list[str]:
-    known: Mapping[str, object] = registry.tools
-    return [
-        f"tools: no tool {name!r}; this worker has {', '.join(sorted(known)) or 'none'}"
-        for name in profile.tools
-        if name not in known
-    ]
-
-
-def lines_of(error: ValidationError, prefix: str = "") -> list[str]:
-    """A validation error as one readable line per fault, naming the field; never the value, which may be secret."""
     lines = []
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     for fault in faults[:MOST_FAULTS]:
         # The name of an unknown field is whatever somebody wrote.
         place = prefix + " ".join(".".join(str(part) for part in fault["loc"]).split())[:MOST_NAME]
-        text = "unknown field" if fault["type"] == "extra_forbidden" else fault["msg"]
+        text = fault["msg"]
+        if fault["type"] == "extra_forbidden":
+            text = f"unknown field{meant(of, fault['loc']) if of else ''}"
         lines.append(f"{place}: {text}" if place else text)
     if len(faults) > MOST_FAULTS:
         lines.append(f"and {len(faults) - MOST_FAULTS} more")

@@ -87,6 +87,7 @@ class ClosingActivities:
         ]
         results += await self._never_admitted(state.head, {result.slot for result in results})
         head = await answer_calls(self.stores, state.head, results)
+        await self.stores.tasks.stands_at(task, head)
         await self._stop_waiting(task)
         reason, detail, verdict, findings = await self._judge(ending, record)
         view = await self.stores.ledger.view(task)

@@ -26,10 +26,13 @@ from settled.activities.heartbeats import heartbeats
 from settled.activities.model_errors import MOST_REQUEST_ID, Remedy, RequestFailed, Trouble, classify
 from settled.activities.model_provider import Provider, Received
 from settled.activities.prices import Prices
+from settled.activities.progress import ModelProgress
 from settled.activities.proposing import proposals_of
+from settled.activities.publishing import publishing
 from settled.activities.registry import Registry
+from settled.activities.requests import changes_of, digest_of_request
 from settled.activities.rerooting import taken_over
-from settled.activities.responses import Responses, Stored
+from settled.activities.responses import Purpose, Responses, Stored
 from settled.activities.roots import Root
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role, make_node
@@ -61,6 +64,10 @@ class Request:
     """What its conversation shares."""
     parameters: dict[str, Any]
     """As it is sent."""
+    purpose: Purpose = Purpose.TURN
+    """What it is made for."""
+    stream: bool = False
+    """Whether its response is published while it arrives."""
 
     def means(self, ask: Ask) -> stop_table.Means:
         """What is left to go on with, whatever it comes to."""
@@ -116,7 +123,12 @@ class ModelActivities:
         for tries in range(TRIES):
             prepared = await _patiently(functools.partial(compaction.prepare, ask, tries))
             head = prepared.head
-            request = Request(asked=prepared.asked, root=prepared.root, parameters=prepared.parameters)
+            request = Request(
+                asked=prepared.asked,
+                root=prepared.root,
+                parameters=prepared.parameters,
+                purpose=Purpose.SUMMARY,
+            )
             try:
                 stored = await self._stored_or_asked(request)
             except RequestFailed as failed:
@@ -145,7 +157,8 @@ class ModelActivities:
             chain.append(await self.stores.transcripts.node(asked))
         root = Root.of(chain[0])
         raised = {} if ask.max_tokens is None else {"max_tokens": ask.max_tokens}
-        return Request(asked=asked, root=root, parameters={**root.parameters, **raised, "messages": view(chain)})
+        parameters = {**root.parameters, **raised, "messages": view(chain)}
+        return Request(asked=asked, root=root, parameters=parameters, stream=ask.stream)
 
     async def _stored_or_asked(self, request: Request) -> Stored:
         """The response of an earlier attempt, or a new one; once it is bought, the store is given time to take it.
@@ -158,24 +171,29 @@ class ModelActivities:
         stored = await _patiently(lambda: responses.get(run, asker))
         if stored is not None:
             return stored
-        received = await self._send(request.parameters)
+        received = await self._send(request)
         request_id = received.request_id[:MOST_REQUEST_ID]
-        bought = Stored(asked=request.asked, message=received.message, request_id=request_id)
+        bought = Stored(
+            asked=request.asked,
+            message=received.message,
+            request_id=request_id,
+            task=str(info.workflow_id),
+            model=request.root.model,
+            purpose=request.purpose,
+            changes=changes_of(request.root, request.parameters),
+            sent=digest_of_request(request.parameters),
+        )
         return await _patiently(lambda: responses.put(run, asker, bought))
 
-    async def _send(self, parameters: dict[str, Any]) -> Received:
-        received = 0
-
-        def progress(characters: int) -> None:
-            nonlocal received
-            received = characters
-
+    async def _send(self, request: Request) -> Received:
+        progress = ModelProgress(request.root.model, activity.info().attempt)
         deadline = activity.info().start_to_close_timeout
         # A total deadline of our own: pings keep a stream alive for ever, and Temporal's timeout doesn't stop the code.
         seconds = deadline.total_seconds() * 0.9 if deadline else None
         try:
-            async with heartbeats(lambda: {"characters": received}), asyncio.timeout(seconds):
-                return await self.provider.send(parameters, progress)
+            async with heartbeats(progress.details), publishing(progress, wanted=request.stream):
+                async with asyncio.timeout(seconds):
+                    return await self.provider.send(request.parameters, progress.watch)
         # The SDK, its HTTP library and the stream raise many kinds; one function knows them all.
         except Exception as error:
             raise RequestFailed(classify(error)) from error

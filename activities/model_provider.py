@@ -68,12 +68,12 @@ class Provider:
                 self._client = await asyncio.to_thread(self._connect)
             return self._client
 
-    async def send(self, parameters: dict[str, Any], progress: Callable[[int], None]) -> Received:
+    async def send(self, parameters: dict[str, Any], progress: Callable[[Accumulator], None]) -> Received:
         """Make one request, and read its stream to the end.
 
         Args:
             parameters: of the Messages API, without `stream`.
-            progress: told the number of characters received so far.
+            progress: shown what has arrived, each time that there is more of it.
 
         Raises:
             StreamError: the stream did not bring a whole message.
@@ -93,7 +93,7 @@ class Provider:
                         raise _stream_error(event.data, response.http_response)
                     if event.event:
                         accumulator.take(event.event, event.data)
-                        progress(accumulator.characters)
+                        progress(accumulator)
                 return Received(message=_checked(accumulator.finish()), request_id=request_id)
 
     async def limits(self, model: str) -> ModelLimits:

@@ -16,6 +16,10 @@ RUNNING_REASONS = frozenset({"tool_use", "end_turn", "stop_sequence"})
 """Stop reasons after which calls may be run, so that every tool input must be whole."""
 
 
+WRITTEN = ("text", "thinking", "partial_json")
+"""Where the words of a block or a delta stand."""
+
+
 class StreamError(Exception):
     """The stream did not bring a whole message: the attempt failed, whatever had arrived."""
 
@@ -35,7 +39,7 @@ class Accumulator:
         """The blocks that have not stopped, and the JSON of their inputs so far."""
         self._broken: set[int] = set()
         self.characters = 0
-        """Characters of text received so far, for people who watch."""
+        """Characters of text, thought and tool input received so far, for people who watch."""
 
     def take(self, event: str, data: str) -> None:
         """Take one event.
@@ -69,6 +73,14 @@ class Accumulator:
             raise StreamError("the stream ended within a tool's input")
         return self.message
 
+    def tool_in_writing(self) -> str | None:
+        """The name of the tool whose input arrives now; none: something else does."""
+        for place in self._open:
+            block = self._content()[place]
+            if str(block["type"]).endswith("tool_use"):
+                return str(block.get("name"))
+        return None
+
     def _start(self, data: dict[str, Any]) -> None:
         if self.message is not None:
             raise ValueError("a second message")
@@ -76,7 +88,7 @@ class Accumulator:
         if not all(isinstance(block, dict) for block in message["content"]):
             raise ValueError("content that is no block")
         self.message = message
-        self.characters = sum(len(str(block.get("text", ""))) for block in message["content"])
+        self.characters = sum(map(_length, message["content"]))
 
     def _block_start(self, data: dict[str, Any]) -> None:
         content, block = self._content(), data["content_block"]
@@ -85,7 +97,7 @@ class Accumulator:
         if not isinstance(block["type"], str):
             raise ValueError("a block without a type")
         content.append(block)
-        self.characters += len(str(block.get("text", "")))
+        self.characters += _length(block)
         self._open[data["index"]] = []
 
     def _delta(self, data: dict[str, Any]) -> None:
@@ -97,7 +109,7 @@ class Accumulator:
             pieces.append("" + delta["partial_json"])
         else:
             apply(self._content()[data["index"]], delta)
-            self.characters += len(str(delta.get("text", "")))
+        self.characters += _length(delta)
 
     def _block_stop(self, data: dict[str, Any]) -> None:
         place = data["index"]
@@ -131,6 +143,11 @@ class Accumulator:
     def _content(self) -> list[dict[str, Any]]:
         content: list[dict[str, Any]] = self._whole()["content"]
         return content
+
+
+def _length(piece: dict[str, Any]) -> int:
+    """How many characters a block begins with, or a delta brings."""
+    return sum(len(piece[name]) for name in WRITTEN if isinstance(piece.get(name), str))
 
 
 def _parsed(text: str) -> Any:

@@ -102,11 +102,16 @@ class OpeningActivities:
         root = root_of(profile, self.registry, frozen).node()
         goal = make_node(root, Role.USER, [{"type": "text", "text": request.goal}])
         await self.stores.transcripts.add(root, goal)
+        await self.stores.tasks.stands_at(task, goal.digest)
         return Opened(
             head=goal.digest,
             limits=_limits(request.budget, profile.limits.resolved()),
             conduct=self.conduct.model_copy(
-                update={"on_needs_human": profile.on_needs_human, "on_exhausted": profile.on_exhausted}
+                update={
+                    "on_needs_human": profile.on_needs_human,
+                    "on_exhausted": profile.on_exhausted,
+                    "stream": profile.stream,
+                }
             ),
             agent=agent,
             title=clean(" ".join(request.goal.split())[:MOST_TITLE]),
@@ -136,7 +141,7 @@ def parse(inputs: Sequence[Any]) -> tuple[TaskRequest | None, list[str]]:
     try:
         return TaskRequest.model_validate_json(json.dumps(given, allow_nan=False), strict=True), []
     except ValidationError as error:
-        return None, lines_of(error)
+        return None, lines_of(error, of=TaskRequest)
     except ValueError as error:
         return None, [f"input: holds a number that JSON doesn't have: {error}"]
 

@@ -15,6 +15,7 @@ from settled.activities.heartbeats import heartbeats
 from settled.activities.output_store import TaskOutputs
 from settled.activities.outputs import READ_OUTPUT
 from settled.activities.presenting import answered, completed, failure_text
+from settled.activities.progress import tool_progress
 from settled.activities.recall import recall
 from settled.activities.registry import Registry
 from settled.activities.steady import steady
@@ -52,7 +53,7 @@ class ReadActivities:
         async with heartbeats():
             record = await patiently(lambda: self.stores.tasks.get(str(info.workflow_id)), STORE_RETRY_SECONDS)
         try:
-            async with heartbeats():
+            async with heartbeats(tool_progress(read.tool)):
                 answer = answered(await self._run(read, record))
                 shown = completed(answer, pages=record is not None and READ_OUTPUT in record.tools)
         except asyncio.CancelledError:

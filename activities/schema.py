@@ -126,6 +126,8 @@ tasks = Table(
     Column("tools", Text, nullable=False),
     Column("acceptance", Text, nullable=False),
     Column("opened_at", Double, nullable=False),
+    # Where its transcript stood when the task was opened last, or closed last.
+    Column("head", String(64)),
 )
 
 nodes = Table(
@@ -169,4 +171,12 @@ responses = Table(
     Column("request_id", String(128), nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("at", Double, nullable=False),
+    # For reading back: who asked whom, the node of the response, and the request, as far as its nodes don't say it.
+    Column("task", String(255)),
+    Column("node", String(64)),
+    Column("model", String(256)),
+    Column("purpose", String(16), nullable=False, server_default="turn"),
+    Column("changes", Text, nullable=False, server_default="{}"),
+    Column("sent", String(64)),
+    Index(None, "task"),
 )

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from settled.activities import schema
@@ -84,6 +84,17 @@ class Tasks:
             assert standing is not None, "the row that was in the way"
             return standing
         return record
+
+    async def stands_at(self, task: str, head: str) -> None:
+        """Note where the task's transcript stands, for people who read it back."""
+        async with self.database.write() as connection:
+            await connection.execute(update(schema.tasks).where(schema.tasks.c.task == task).values(head=head))
+
+    async def stood_at(self, task: str) -> str:
+        """Where its transcript stood when the task was opened or closed last; empty if nobody has noted it."""
+        query = select(schema.tasks.c.head).where(schema.tasks.c.task == task)
+        async with self.database.read() as connection:
+            return str((await connection.execute(query)).scalar_one_or_none() or "")
 
 
 def _criterion(stored: dict[str, Any]) -> Criterion:

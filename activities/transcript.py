@@ -53,16 +53,26 @@ class Node:
 
 def make_node(parent: Node | None, role: Role, content: Any, mentions: Sequence[str] = ()) -> Node:
     """The node that follows the parent."""
-    # Whatever was received comes back as it was, half a surrogate pair too, which has no proper UTF-8 form.
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    body = encoded(content)
     return Node(
-        digest=digest_of(parent.digest if parent else "", role, body),
+        digest=node_digest(parent.digest if parent else "", role, body),
         parent=parent.digest if parent else None,
         depth=parent.depth + 1 if parent else 0,
         role=role,
         body=body,
         mentions=tuple(mentions),
     )
+
+
+def encoded(content: Any) -> bytes:
+    """Content as it is stored: JSON in its shortest form."""
+    # Whatever was received comes back as it was, half a surrogate pair too, which has no proper UTF-8 form.
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def node_digest(parent: str, role: Role, body: bytes) -> str:
+    """The name of the node that holds the body, and follows the parent."""
+    return digest_of(parent, role, body)
 
 
 class Transcripts:
@@ -101,7 +111,7 @@ class Transcripts:
             row = (await connection.execute(select(schema.nodes).where(schema.nodes.c.digest == digest))).first()
         if row is None:
             raise TranscriptError(f"no transcript node {digest}")
-        return _node(row)
+        return node_of(row)
 
     async def chain(self, head: str) -> list[Node]:
         """The whole conversation that the head names, root first.
@@ -114,7 +124,7 @@ class Transcripts:
         walk = walk.union_all(select(nodes).join(walk, nodes.c.digest == walk.c.parent))
         async with self.database.read() as connection:
             rows = await connection.execute(select(walk).order_by(walk.c.depth))
-            chain = [_node(row) for row in rows]
+            chain = [node_of(row) for row in rows]
         if not chain or chain[0].role is not Role.ROOT:
             raise TranscriptError(f"the transcript that ends in {head} is not whole")
         return chain
@@ -124,7 +134,8 @@ def _columns(node: Node) -> dict[str, Any]:
     return {**vars(node), "mentions": json.dumps(node.mentions)}
 
 
-def _node(row: Any) -> Node:
+def node_of(row: Any) -> Node:
+    """The node that a row of the table holds."""
     return Node(
         digest=row.digest,
         parent=row.parent,

@@ -1,4 +1,4 @@
-"""The command line: `settled worker`, `settled local`, `settled operations`, `settled ledger`."""
+"""The command line: `settled worker`, `settled local`, `settled operations`, `settled transcript`, `settled ledger`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from settled.worker import ledger_cli, operations_cli
+from settled.worker import ledger_cli, operations_cli, transcript_cli
 from settled.worker.settings import load_settings
 from settled.workflows.errors import ConfigurationError
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(operations_cli.app, name="operations")
+app.command()(transcript_cli.transcript)
 app.add_typer(ledger_cli.app, name="ledger")
 
 CONFIGURATION_EXIT = 2

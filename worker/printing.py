@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NoReturn
@@ -15,6 +16,12 @@ WRONG_USE_EXIT = 2
 def safe(text: str) -> str:
     """The text as one line that can't steer a terminal: a model, or anybody, may have written it."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+
+
+def escaped(body: bytes) -> str:
+    """JSON as it stands, but for signs that could steer a terminal: they are written as JSON's own escapes."""
+    text = body.decode("utf-8", "surrogatepass")
+    return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)
 
 
 def say(line: str = "") -> None:

@@ -17,7 +17,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from settled.activities.agents import load_profiles
+from settled.activities.profiles import load_profiles
 from settled.activities.registry import discover
 from settled.activities.sweeping import Sweep
 from settled.worker.settings import Settings, unknown_variables

@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     import settled.workflows.extending as extending  # noqa: PLR0402  # see above
     import settled.workflows.loop as loop  # noqa: PLR0402  # see above
     import settled.workflows.reporting as reporting  # noqa: PLR0402  # see above
+    import settled.workflows.streaming as streaming  # noqa: PLR0402  # see above
     from settled.workflows.contract import names
     from settled.workflows.contract.calls import CallResult
     from settled.workflows.contract.ending import Status
@@ -37,8 +38,9 @@ with workflow.unsafe.imports_passed_through():
 class AgentTask:
     """Runs an agent task from its request to a judged end."""
 
-    def __init__(self) -> None:
-        self.state: LoopState | None = None
+    @workflow.init
+    def __init__(self, *inputs: Any) -> None:
+        self.state: LoopState | None = carried(inputs)
         self.ended: TaskResult | None = None
         self.shown: Status | None = None
         self.wakes = 0
@@ -50,6 +52,9 @@ class AgentTask:
         self.reviews = 0
         self.closing = False
         """Whether the end is decided, so that nothing can be added any more."""
+        self.stream: streaming.TaskStream | None = None
+        if self.state is not None:
+            self.open_stream(self.state)  # here, since a reader of the run before may be the first to call
 
     @workflow.run
     async def run(self, *inputs: Any) -> TaskResult:
@@ -58,8 +63,10 @@ class AgentTask:
         Args:
             inputs: one JSON object of the form of `TaskRequest`, or one JSON string with the goal.
         """
-        self.state = carried(inputs) or await self.open(inputs)
-        while (end := self.checkpoint(self.state)) is None:
+        if self.state is None:
+            self.state = await self.open(inputs)
+            self.open_stream(self.state)
+        while (end := await self.checkpoint(self.state)) is None:
             if short := loop.exhausted(self.state, workflow.now().timestamp()):
                 await self.wait_for_budget(short)
                 continue
@@ -87,13 +94,24 @@ class AgentTask:
             raise invalid(opened.faults)
         return loop.first_state(opened, workflow.now().timestamp())
 
-    def checkpoint(self, state: LoopState) -> End | None:
+    def open_stream(self, state: LoopState) -> None:
+        """Make the task's stream, if it is to have one."""
+        if state.opened.conduct.stream:
+            self.stream = streaming.TaskStream(state.stream)
+            self.state = state.model_copy(update={"stream": None})  # carried on at the next cut, and nowhere else
+
+    async def checkpoint(self, state: LoopState) -> End | None:
         """Before each model request and each wait: is it over, and is it time for a new run?"""
         if workflow.cancellation_reason() is not None:
             return loop.aborted(state)
         if (end := loop.decided_end(state, workflow.now().timestamp())) is not None:
             return end
-        if self.wants_cut(state) and workflow.all_handlers_finished():
+        if not self.wants_cut(state):
+            return None
+        if self.stream is not None:
+            await self.stream.let_go()
+            state = self.current.model_copy(update={"stream": self.stream.kept()})  # it may have changed meanwhile
+        if workflow.all_handlers_finished() and workflow.cancellation_reason() is None:
             workflow.continue_as_new(state)
         return None
 
@@ -108,6 +126,8 @@ class AgentTask:
                 self.state = loop.after_model_failure(self.current, str(error.cause), asks.attempts_of(error))
             return
         self.state = loop.after_turn(self.current, turn)  # the budget may have been extended meanwhile
+        if self.stream is not None:
+            self.stream.trim()
 
     async def run_calls(self, state: LoopState) -> None:
         """Run the turn's calls, batch after batch, as far as nothing stops them."""
@@ -237,6 +257,8 @@ class AgentTask:
             raise ApplicationError(message, type=names.TASK_NOT_SUCCEEDED, non_retryable=True) from None
         self.ended = result
         self.show(result.status)
+        if self.stream is not None:
+            await self.stream.let_go()
         if result.status in (Status.SUCCEEDED, Status.UNVERIFIED):
             return result
         if result.status is Status.CANCELLED:

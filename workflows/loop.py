@@ -39,6 +39,7 @@ def question(state: LoopState) -> Ask:
         repeats=state.repeats,
         max_tokens=state.max_tokens,
         compact=state.context_full,
+        stream=state.opened.conduct.stream,
     )
 
 
@@ -76,6 +77,7 @@ def after_turn(state: LoopState, turn: Turn) -> LoopState:
             "pending": pending,
             "repeats": repeats,
             "max_tokens": max_tokens,
+            "context_tokens": turn.usage.read_tokens + turn.usage.output_tokens or state.context_tokens,
             "context_full": context_full,
             "model": turn.model or state.model,
             "ending": ending,

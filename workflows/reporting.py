@@ -74,6 +74,8 @@ def report(state: LoopState | None, status: Status, waiting: Sequence[str], ende
         waits_for=tuple(waiting) if ended is None else (),
         ledger=LedgerView(tally=ended.tally) if ended else state.ledger,
         last_text=state.last_text,
+        model=state.model,
+        context_tokens=state.context_tokens,
         end_reason=ended.end_reason if ended else None,
     )
 

@@ -119,7 +119,7 @@ async def test_r6_a_request_says_what_it_was_told_and_asks_for_a_stream(line: Li
 async def test_r31_progress_is_told_while_the_message_arrives(line: Line) -> None:
     seen: list[int] = []
     line.script.append(Reply.of("Hello"))
-    await line.provider.send(ASKED, seen.append)
+    await line.provider.send(ASKED, lambda arriving: seen.append(arriving.characters))
     assert seen == sorted(seen)
     assert (seen[0], seen[-1]) == (0, 5)
     assert 0 < seen[len(seen) // 2] < 5

@@ -401,11 +401,11 @@ def test_a_malformed_stream_is_a_failed_attempt(before: list[Event], name: str, 
 # What people who watch see
 
 
-def test_r31_progress_counts_the_characters_of_text() -> None:
+def test_r31_progress_counts_the_characters_of_text_and_of_inputs() -> None:
     accumulator = Accumulator()
     assert accumulator.characters == 0
     seen = []
     for name, data in [START, *text("ab", "c"), *called('{"n": 1}', index=1), *text("de", index=2)]:
         accumulator.take(name, json.dumps(data))
         seen.append(accumulator.characters)
-    assert seen == [0, 0, 2, 3, 3, 3, 3, 3, 3, 5, 5]
+    assert seen == [0, 0, 2, 3, 3, 3, 11, 11, 11, 13, 13]

@@ -31,10 +31,9 @@ from pydantic import (
 )
 
 from settled.activities import registry
-from settled.activities.agents import AgentProfile, load_profiles
 from settled.activities.canonical import canonical
 from settled.activities.declarations import faults_of
-from settled.activities.registry import Registry, discover, effect_of, register, tool_schema
+from settled.activities.registry import discover, effect_of, register, tool_schema
 from settled.activities.toolkit import (
     FOREVER,
     Absent,
@@ -48,7 +47,6 @@ from settled.activities.toolkit import (
     read,
     write,
 )
-from settled.workflows.contract.task import Limits
 from settled.workflows.contract.turn import Effect
 from settled.workflows.errors import ConfigurationError
 
@@ -564,80 +562,3 @@ def test_a_foreign_family_that_cannot_be_used_is_named_in_one_line(
     with pytest.raises(ConfigurationError) as refused:
         discover()
     assert str(refused.value) == f"tool family acme ({value}): {fault}"
-
-
-# Agent profiles: which of the tools, and within which limits
-
-CLERK = 'model = "claude"\nsystem = "You are the clerk."\ntools = ["pay"]\n'
-KNOWN = Registry({"pay": paying()})
-
-
-def profiles(folder: Path, **files: str) -> dict[str, AgentProfile]:
-    for name, text in files.items():
-        (folder / f"{name}.toml").write_text(text, encoding="utf-8")
-    return load_profiles(folder, KNOWN)
-
-
-def test_a_profile_is_a_toml_file_named_after_it(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("not a profile")
-    read_back = profiles(tmp_path, clerk=f"{CLERK}[limits]\nturns = 3\n", other='model = "m"\nsystem = "s"')
-    assert list(read_back) == ["clerk", "other"]
-    assert read_back["clerk"].tools == ("pay",)
-    assert read_back["clerk"].limits.resolved() == Limits(turns=3, requests=100, wall_seconds=604_800.0)
-    assert read_back["other"].tools == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "faults"),
-    [
-        ("model = ", ["not TOML: "]),
-        ('model = "m"\nsystem = "caf\udce9"', ["not TOML: "]),
-        ("", ["model: Field required", "system: Field required"]),
-        (f"{CLERK}temperature = 1", ["temperature: unknown field"]),
-        ('model = ""\nsystem = ""', ["model: String should have at least 1", "system: String should have at least 1"]),
-        (f"{CLERK}[limits]\nturns = 0\npages = 1", ["limits.turns: Input should be greater", "limits.pages: unknown"]),
-        (f"{CLERK}[limits]\nwall_seconds = inf", ["limits.wall_seconds: Input should be"]),
-        (f"{CLERK}[limits]\nwall_seconds = nan", ["limits.wall_seconds: Input should be"]),
-        (f"{CLERK}[limits]\nwall_seconds = 1e300", ["limits.wall_seconds: Input should be"]),
-        (f"{CLERK}on_needs_human = 'die'", ["on_needs_human: must be wait or end"]),
-        (f"{CLERK}max_tokens = 0", ["max_tokens: Input should be greater"]),
-        (f"{CLERK}[[acceptance]]\ntool = 'pay'", ["acceptance.0.check: Field required"]),
-        (CLERK.replace('"pay"', '"pay", "fly"'), ["tools: no tool 'fly'; this worker has pay"]),
-        (CLERK.replace('"pay"', '"no such"'), ["tools.0: String should match pattern"]),
-    ],
-    ids=range(14),
-)
-def test_a_profile_with_faults_refuses_the_start_with_a_line_for_each(
-    tmp_path: Path, text: str, faults: list[str]
-) -> None:
-    (tmp_path / "bad.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ConfigurationError) as refused:
-        profiles(tmp_path, clerk=CLERK)
-    lines = str(refused.value).splitlines()
-    assert len(lines) == len(faults)
-    for line, fault in zip(lines, faults, strict=True):
-        assert line.startswith(f"agent bad (bad.toml): {fault}")
-
-
-def test_what_cannot_be_read_as_a_profile_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "folder.toml").mkdir()
-    (tmp_path / "gone.toml").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ConfigurationError) as refused:
-        profiles(tmp_path, clerk=CLERK)
-    assert str(refused.value).splitlines() == [
-        "agent folder (folder.toml): can't be read: Is a directory",
-        "agent gone (gone.toml): can't be read: No such file or directory",
-    ]
-
-
-def test_faults_of_several_profiles_are_listed_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError) as refused:
-        profiles(tmp_path, a="model = ", b="", clerk=CLERK)
-    assert [line.split(" ")[1] for line in str(refused.value).splitlines()] == ["a", "b", "b"]
-
-
-def test_a_folder_without_profiles_refuses_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"^SETTLED_AGENTS: .* holds no NAME.toml profile; write one$"):
-        load_profiles(tmp_path, KNOWN)
-    with pytest.raises(ConfigurationError, match=r"^SETTLED_AGENTS: .*nowhere is not a folder"):
-        load_profiles(tmp_path / "nowhere", KNOWN)

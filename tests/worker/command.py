@@ -42,10 +42,10 @@ async def settled(url: str, *words: str, **environment: str) -> Said:
     return Said(result.exit_code, result.stdout, result.stderr)
 
 
-async def settled_process(*words: str, **environment: str) -> Said:
-    """Run the command itself."""
+async def settled_process(*words: str, program: str = SETTLED, **environment: str) -> Said:
+    """Run the command itself, or another program."""
     process = await asyncio.create_subprocess_exec(
-        *(SETTLED, *words),
+        *(program, *words),
         env=os.environ | environment,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.operation import LedgerView
 from settled.workflows.contract.task import Opened
@@ -61,6 +63,8 @@ class LoopState(Value):
     """How many times the model was asked again since the last turn was run."""
     max_tokens: int | None = None
     """The token limit of the next response, where it is not the profile's."""
+    context_tokens: int = 0
+    """Tokens of the last model request and its response: how much the model has in front of it."""
     context_full: bool = False
     """Whether the conversation is to be summed up before the next request."""
     model: str = ""
@@ -75,6 +79,8 @@ class LoopState(Value):
     """The beginning of the model's last text. A claim, not evidence."""
     ending: End | None = None
     """The end that was decided, once it was; operations may still have to be settled before."""
+    stream: dict[str, Any] | None = None
+    """What the run before this one has kept of the task's stream, as Temporal's library has it."""
 
 
 class Ending(Value):

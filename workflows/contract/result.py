@@ -73,5 +73,9 @@ class StatusReport(Value):
     """The task's operations, as of the last activity."""
     last_text: str = ""
     """The beginning of the model's last text. A claim, not evidence."""
+    model: str = ""
+    """The model that was asked last."""
+    context_tokens: int = 0
+    """Tokens of the last model request and its response: how much the model has in front of it."""
     end_reason: EndReason | None = None
     """Why the loop ended, once it has."""

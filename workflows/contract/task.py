@@ -134,6 +134,8 @@ class Conduct(Value):
     """What to do when only a person can settle an operation."""
     on_exhausted: OnExhausted = OnExhausted.END
     """What to do when a limit of the budget is reached."""
+    stream: bool = False
+    """Whether the task has a stream, in which the model's text is published while it is written."""
 
 
 class Opened(Value):

@@ -178,6 +178,8 @@ class Ask(Value):
     """The token limit of the response, where it is not the profile's."""
     compact: bool = False
     """Whether the conversation is to be summed up instead of going on."""
+    stream: bool = False
+    """Whether the text is to be published while it is written."""
 
 
 class Turn(Value):
