@@ -83,6 +83,7 @@ async def prepare(stores: Stores, registry: Registry, order: Order, task: str) -
         seconds=order.seconds,
         task=task,
         known=order.known,
+        expected=order.intent.expected,
         declaration=key_forms(tool)[0].declaration,
         namesakes=tuple(key for key in keys if key != order.intent.key),
         own_store=tool.transactional,

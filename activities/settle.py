@@ -31,8 +31,9 @@ from settled.workflows.contract.operation import OperationState, Question, Settl
 from settled.workflows.states import Event
 
 LOOKUP_SECONDS = 20.0
-LOST_GENERATIONS = 3
-"""How many generations a lost part of the past may have opened, as far as it is looked for."""
+LOST_GENERATIONS = 8
+"""How many later generations are looked for where a part of the past is lost: as many as may have been opened then.
+Each is a lookup more. An action that was declined, or asked to wait, more often than that is not found."""
 RESTING = {
     Move.DONE: "settled",
     Move.AWAIT_ATTEMPT: "an attempt is out",
@@ -138,7 +139,7 @@ class SettlementActivities:
         # A tool may put anything into what it found; what can't be compared is no answer.
         except Exception as error:
             return judged(replace(lookup, answer=None, note=f"what the lookup found can't be read: {error}"[:500]))
-        if entry.event is not Event.FOUND or not isinstance(lookup.answer, Found):
+        if entry.event not in (Event.FOUND, Event.FOUND_UNDONE) or not isinstance(lookup.answer, Found):
             return entry
         text = json.dumps(answered(as_answer(lookup.answer.answer, tool.name)), sort_keys=True)
         return _entry(operation, entry.event, **entry.body, result=await self.stores.artifacts.put(text, JSON))
