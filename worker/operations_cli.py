@@ -162,8 +162,7 @@ def _show_what_it_came_to(key: str) -> None:
     """Show the operation after the word; the word is taken, whether or not that can be done."""
     try:
         _show(key, as_json=False)
-    except BrokenPipeError:
-        raise
+    # Whatever it is, a closed pipe included: who reads the exit code asks what became of the word.
     except Exception as error:
         why = str(error) or type(error).__name__
         typer.echo(f"settled: the word is taken; the operation can't be shown now: {safe(why)}", err=True)

@@ -23,6 +23,7 @@ from settled.workflows.contract.names import (
     REVIEW,
     RUN_READ,
     SETTLE,
+    SETTLEMENT_LOOK,
     settlement_id,
 )
 from settled.workflows.contract.operation import Evidence
@@ -100,10 +101,8 @@ async def test_a_step_of_a_settlement_that_somebody_ended_is_taken_again(
         await forge(desk, settlement, held, value)
         result = await desk.result(handle)
         assert [(one.state, one.evidence) for one in result.operations] == [("completed", Evidence.LOOKUP)]
-        assert (await settlement.describe()).status in (
-            WorkflowExecutionStatus.RUNNING,
-            WorkflowExecutionStatus.COMPLETED,
-        )
+        await settlement.signal(SETTLEMENT_LOOK)
+        assert (await asyncio.wait_for(settlement.result(), 20)).settled
 
 
 @pytest.mark.parametrize("value", [NOTHING, FAIL])
