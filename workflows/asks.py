@@ -88,7 +88,7 @@ async def _answer(
         again += 1
 
 
-def _read(shape: type[Answer], given: Any, fit: Callable[[Answer], bool]) -> Answer | None:
+def _read(shape: type[Answer], given: Any, fit: Callable[[Answer], bool] = lambda _: True) -> Answer | None:
     """The value that an activity was completed with; None if it is none of that shape, or can't be acted on.
 
     Raises:
@@ -146,7 +146,6 @@ async def run_read(head: str, call: Proposal, conduct: Conduct) -> CallResult:
             CallResult,
             names.RUN_READ,
             read,
-            fit=lambda result: fits.result_fits(result, call),
             meant=_in_the_end,
             start_to_close_timeout=timedelta(seconds=call.seconds) + ATTEMPT_MARGIN,
             heartbeat_timeout=timedelta(seconds=20),
@@ -178,7 +177,7 @@ async def dispatch(order: Order) -> Outcome:
     # A paused activity has no timeouts, so the wait has one of its own.
     done, _ = await workflow.wait([sending], timeout=(seconds + LONGEST_QUEUE).total_seconds())
     if done and sending.exception() is None:
-        outcome = _read(Outcome, sending.result(), lambda outcome: fits.outcome_fits(outcome, order))
+        outcome = _read(Outcome, sending.result())
         if outcome is not None:
             return outcome
     sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -191,7 +190,6 @@ async def reconcile(order: Order) -> Outcome:
         Outcome,
         names.RECONCILE,
         order,
-        fit=lambda outcome: fits.outcome_fits(outcome, order),
         summary=order.tool,
         start_to_close_timeout=STORE_TIMEOUT,
         retry_policy=STORE_RETRIES,

@@ -1,14 +1,13 @@
 """Whether an activity's answer can be acted on. Pure.
 
 An operator may complete an activity with anything. What isn't of the answer's form at all pydantic finds; what is of
-its form, and would still hang the task or lead it astray, is found here.
+its form, and would still hang the task, is found here. What comes to an end in any case is left to that: tasks have
+gone on from such answers, and their histories must replay.
 """
 
 from __future__ import annotations
 
-from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.ending import Status
-from settled.workflows.contract.operation import Order, Outcome
 from settled.workflows.contract.result import TaskResult
 from settled.workflows.contract.task import Opened
 from settled.workflows.contract.turn import Effect, Proposal, RunBatches, Turn
@@ -27,23 +26,12 @@ def turn_fits(turn: Turn) -> bool:
         return True
     calls = turn.next.calls
     placed = {slot for batch in turn.next.batches for slot in batch}
-    ready = all(call.answer is not None or (call.slot in placed and _has_terms(call)) for call in calls)
-    own = all(call.answer is None or call.answer.slot == call.slot for call in calls)
-    return ready and own and len({call.slot for call in calls}) == len(calls)
+    answered = {call.answer.slot for call in calls if call.answer is not None}
+    return all(call.slot in answered or (call.slot in placed and _has_terms(call)) for call in calls)
 
 
 def _has_terms(call: Proposal) -> bool:
     return 0 < call.seconds <= MOST_CALL_SECONDS and (call.effect is not Effect.WRITE or call.intent is not None)
-
-
-def result_fits(result: CallResult, call: Proposal) -> bool:
-    """Whether it is the result of this call."""
-    return result.slot == call.slot
-
-
-def outcome_fits(outcome: Outcome, order: Order) -> bool:
-    """Whether the result, where there is one, is that of this call."""
-    return outcome.result is None or outcome.result.slot == order.slot
 
 
 def task_result_fits(result: TaskResult) -> bool:

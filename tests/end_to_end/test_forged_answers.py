@@ -59,7 +59,6 @@ async def forge(desk: Desk, handle: Handle, held: Holds, value: str) -> None:
         (REQUEST_MODEL, json.dumps({"head": D, "next": {"do": "run_batches", "calls": [WRITE]}})),
         (REQUEST_MODEL, json.dumps({"head": D, "next": {"do": "run_batches", "calls": [WRITE], "batches": [[0]]}})),
         (RUN_READ, NOTHING),
-        (RUN_READ, '{"slot": 7}'),
         (RECONCILE, NOTHING),
         (RECONCILE, FAIL),
         (CLOSE_TASK, NOTHING),

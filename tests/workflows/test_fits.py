@@ -1,4 +1,4 @@
-"""Answers of the right form that would hang a task or lead it astray don't fit."""
+"""Answers of the right form that would hang a task don't fit."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_a_task_is_opened_whole_or_refused_with_a_reason(opened: Opened, fit: bo
         (Turn(head=D, next=End()), True),
         (turn(call(), batches=()), False),
         (turn(call(), call(1)), False),
-        (turn(call(), call()), False),
         (turn(call(effect=Effect.WRITE)), False),
         (turn(call(seconds=0)), False),
         (turn(call(seconds=1e300)), False),
         (turn(call(answer=CallResult(slot=3)), batches=()), False),
+        (turn(call(seconds=-20.0)), False),
     ],
     ids=str,
 )
