@@ -19,6 +19,7 @@ from settled.activities.calls import proposed_calls
 from settled.activities.composing import answer_calls, settled_or_open
 from settled.activities.database import unavailable
 from settled.activities.ledger_rows import WaitsFor
+from settled.activities.lost import no_record
 from settled.activities.presenting import LEFT, standing_text
 from settled.activities.registry import Registry
 from settled.activities.standing import stand
@@ -29,7 +30,7 @@ from settled.activities.withdrawing import withdraw
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.ending import EndReason, Verdict
 from settled.workflows.contract.loop import Ending
-from settled.workflows.contract.names import CLOSE_TASK, REVIEW
+from settled.workflows.contract.names import CANNOT_CLOSE, CLOSE_TASK, REVIEW
 from settled.workflows.contract.operation import LedgerView, Order
 from settled.workflows.contract.result import Finding, TaskResult
 from settled.workflows.contract.turn import Proposal
@@ -70,13 +71,14 @@ class ClosingActivities:
             if unavailable(error) or isinstance(error, RPCError | ApplicationError | JournalConflict | DBAPIError):
                 raise
             # Anything else is the same next time: a task that says so is better than one that never ends.
-            raise ApplicationError(f"{type(error).__name__}: {error}"[:500], non_retryable=True) from error
+            text = f"{type(error).__name__}: {error}"[:500]
+            raise ApplicationError(text, type=CANNOT_CLOSE, non_retryable=True) from error
 
     async def _close(self, ending: Ending) -> TaskResult:
         task = _task()
         record = await self.stores.tasks.get(task)
         if record is None:
-            raise ApplicationError(f"task {task} was never opened", non_retryable=True)
+            raise no_record()
         state = ending.state
         results = list(state.pending.results)
         waiting = state.pending.handed_over

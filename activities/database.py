@@ -58,9 +58,12 @@ class Terms:
     """Seconds that a statement waits for a lock."""
     answer: float = 45.0
     """Seconds that a statement may take; then the server counts as out of reach: frozen itself, or cut off."""
+    writes: bool = True
+    """Whether anything is written; otherwise an SQLite file is left as it is, also one that is no database."""
 
 
 WORK = Terms()
+READING = Terms(writes=False)
 MIGRATION = Terms(idle=600.0, lock=3_600.0, answer=3_600.0)
 """A table may be large, and all workers of a deployment wait for the first one's migration."""
 
@@ -186,7 +189,8 @@ def _engine(url: str, terms: Terms) -> AsyncEngine:
         raise ConfigurationError(f"SETTLED_DATABASE_URL: {driver} is not supported; use {' or '.join(DRIVERS)}")
     if engine.dialect.name != "sqlite":
         return engine
-    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+    if terms.writes:
+        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_immediate)
     return engine
 

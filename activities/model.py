@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from settled.activities import admission, schema, stop_table
 from settled.activities.artifacts import clean
@@ -25,6 +24,7 @@ from settled.activities.composing import answer_calls, unknown_to
 from settled.activities.database import Database, patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.intents import Earlier, Meanings
+from settled.activities.lost import no_record
 from settled.activities.model_errors import classify
 from settled.activities.model_provider import Provider, Received
 from settled.activities.presenting import failure_text
@@ -112,7 +112,7 @@ class ModelActivities:
         info = activity.info()
         record = await _patiently(lambda: self.stores.tasks.get(str(info.workflow_id)))
         if record is None:
-            raise ApplicationError(f"task {info.workflow_id} was never opened", non_retryable=True)
+            raise no_record()
         try:
             stored = await self._stored_or_asked(ask, record)
         except TranscriptError as error:

@@ -29,6 +29,11 @@ NOT_RESOLVED = "NotResolved"
 TASK_NOT_SUCCEEDED = "TaskNotSucceeded"
 """The failure type of a task that failed or exhausted its budget; the whole result is in its details."""
 
+TASK_LOST = "TaskLost"
+"""The failure type of an activity whose task isn't in the ledger: it was restored from an older copy."""
+CANNOT_CLOSE = "CannotClose"
+"""The failure type of a task that can't be closed, however often that is tried."""
+
 
 def settlement_id(key: str) -> str:
     """The workflow id of an operation's settlement."""
