@@ -37,6 +37,29 @@ async def test_whoever_waits_for_a_resource_does_not_own_the_operation_that_hold
     assert await books.waiters(KEY) == [Waiter(task="task-b", waits_for=WaitsFor.RESOURCE, woken_seq=0)]
 
 
+async def test_whoever_waits_with_a_claim_under_a_key_does_not_own_what_will_stand_there(books: Ledger) -> None:
+    """Another request may open it meanwhile; only who opens or joins an operation counts it as its own."""
+    await books.claim(OTHER, order(task="task-a"))
+    assert (await books.claim(KEY, order(task="task-b"))).blocked_by == OTHER
+    await report(books, E.SUCCEEDED, at=OTHER)
+    await books.claim(KEY, order(task="task-c"))
+    assert (await books.of_task("task-b"), await books.unsettled("task-b")) == ([], [])
+    assert (await books.view("task-b")).tally == Tally()
+    assert [one.task for one in await books.waiters(KEY)] == ["task-b"]
+    await books.leave(KEY, "task-b")
+    assert await books.waiters(KEY) == []
+    assert [key for key, _tool in await books.unsettled("task-c")] == [KEY]
+
+
+async def test_who_leaves_waits_no_more_and_what_belongs_to_it_stays_its_own(books: Ledger) -> None:
+    await books.claim(KEY, order(task="task-a"))
+    await books.join(KEY, "task-b", WaitsFor.RESULT)
+    for task in ("task-a", "task-b", "task-c"):
+        await books.leave(KEY, task)
+    assert await books.waiters(KEY) == []
+    assert [len(await books.of_task(task)) for task in ("task-a", "task-b", "task-c")] == [1, 1, 0]
+
+
 async def test_the_owner_of_an_operation_stays_it_whatever_it_waits_for(books: Ledger) -> None:
     await books.claim(KEY, order(task="task-a"))
     for waits_for in (WaitsFor.RESULT, WaitsFor.RESOURCE, WaitsFor.NOTHING):
