@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -22,7 +23,7 @@ from settled.activities.sweeping import Sweep
 from settled.activities.toolkit import Answer, Arguments, Call, Scope, write
 from settled.activities.tools.stock import reserve_stock
 from settled.activities.waking import see_to_settlement, start_settlement
-from settled.local.messages_script import tool_use
+from settled.local.messages_script import Reply, tool_use
 from settled.worker.wiring import make_worker
 from settled.workflows.contract.ending import EndReason, Status, Verdict
 from settled.workflows.contract.names import (
@@ -217,34 +218,40 @@ async def settled(desk: Desk, operation: str) -> bool:
 # --- Acceptance ---
 
 
-async def reserved_and_said(desk: Desk) -> WorkflowHandle[Any, Any]:
+@pytest.fixture
+async def reserved(desk: Desk) -> AsyncIterator[WorkflowHandle[Any, Any]]:
     """A task that has reserved, and whose model has yet to say that it is done; its worker is gone."""
-    desk.will_say(reserve())
+    never = asyncio.Event()
+    desk.will_say(reserve(), replace(Reply.of("Reserved."), hold=never), "Reserved.")
     async with clerk(desk):
         handle = await desk.start({"goal": GOAL, "acceptance": [RESERVED]})
         await until(lambda: reserved_for(desk, OperationState.COMPLETED))
-    desk.will_say("Reserved.")
-    return handle
+        await until(lambda: is_asked(desk))
+    yield handle
+    never.set()
 
 
-async def test_r55_a_task_is_judged_by_a_worker_that_can(desk: Desk) -> None:
+async def is_asked(desk: Desk) -> bool:
+    """Whether the model was asked what comes after the reservation."""
+    return len(desk.model.requests) > 1
+
+
+async def test_r55_a_task_is_judged_by_a_worker_that_can(desk: Desk, reserved: WorkflowHandle[Any, Any]) -> None:
     """A worker that hasn't got the tool that a criterion names says so; it is no finding about the task."""
-    handle = await reserved_and_said(desk)
     async with counter(desk):
-        line = await until(lambda: complaint(handle, CLOSE_TASK))
+        line = await until(lambda: complaint(reserved, CLOSE_TASK))
     assert "this worker can't judge the task" in line
     assert f"let one that can serve {desk.parts.settings.task_queue}: acceptance.0.tool" in line
     async with clerk(desk):
-        result = await result_of(handle)
+        result = await result_of(reserved)
     assert (result.status, result.verdict) == (Status.SUCCEEDED, Verdict.ACCEPTED)
 
 
 async def test_r55_where_no_worker_can_judge_the_task_ends_and_says_why(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, reserved: WorkflowHandle[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("settled.activities.closing.MOST_JUDGES", 2)
-    handle = await reserved_and_said(desk)
     async with counter(desk):
-        result = await result_of(handle)
+        result = await result_of(reserved)
     assert (result.end_reason, result.verdict) == (EndReason.ACCEPTANCE_FAILED, Verdict.NOT_ACCEPTED)
     assert "can't be checked: acceptance.0.tool" in result.findings[0].evidence
