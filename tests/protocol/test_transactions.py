@@ -93,6 +93,21 @@ async def test_without_the_permit_nothing_is_done(books: Ledger, database: Datab
     assert (amended.entry, work.times, await numbers(database)) == (None, 0, [])
 
 
+async def test_r63_a_resend_of_what_another_principal_has_opened_is_done_in_that_one_s_name(books: Ledger) -> None:
+    """Its tool has sent to a service before a deploy made it a transactional one; whoever claims, it stays ann's."""
+    await reach(books, S.RESENDABLE)
+    names = []
+
+    async def work(_connection: AsyncConnection, claimed: Operation) -> Report:
+        names.append(claimed.subject.principal)
+        return ended(E.SUCCEEDED, permit=2, result="r1")
+
+    about = replace(subject(), principal="ben")
+    amended = await books.transact(KEY, replace(order(permit=2, about=about, task="task-b"), own_store=True), work)
+    assert amended.entry is not None
+    assert (names, await state_of(books)) == (["ann"], S.COMPLETED)
+
+
 async def test_where_another_operation_holds_the_resource_nothing_is_done(books: Ledger, database: Database) -> None:
     await books.claim(OTHER, order())
     work = Work()
