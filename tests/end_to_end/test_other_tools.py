@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -40,9 +41,7 @@ from settled.workflows.states import Event
 from tests.desk import CLERK, Desk, open_desk, reserve, result_of, until
 from tests.end_to_end.test_shared import blocked
 from tests.end_to_end.test_writes import GOAL, RESERVED
-from tests.protocol.books import key, note
-
-OPERATION = key("an operation of the stock clerk's")
+from tests.protocol.books import note
 
 
 class Count(Arguments):
@@ -99,8 +98,9 @@ async def forsaken(desk: Desk) -> str:
     )
     declaration = key_forms(reserve_stock)[0].declaration
     ask = Claim(subject=about, generation=1, permit=1, seconds=0.0, task="gone", declaration=declaration)
-    await desk.parts.stores.ledger.claim(OPERATION, ask)
-    return OPERATION
+    operation = secrets.token_hex(32)
+    await desk.parts.stores.ledger.claim(operation, ask)
+    return operation
 
 
 async def status_of_settlement(desk: Desk, operation: str) -> WorkflowExecutionStatus | None:
