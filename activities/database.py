@@ -21,6 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
+from settled.activities.ledger_file import LedgerFile
 from settled.activities.steady import steady
 from settled.workflows.errors import ConfigurationError
 
@@ -109,12 +110,21 @@ class Database:
         self.url = url
         self._clock = clock
         self.engine = _engine(url, terms)
+        self._file = LedgerFile.of(self.engine.url)
+        self._file.watch(self.engine)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction for rows that depend on nothing that was read before; see `transact` for others."""
+        """A transaction for rows that depend on nothing that was read before; see `transact` for others.
+
+        Raises:
+            FileGone: the file was deleted or replaced; what was committed may be lost with it.
+        """
+        self._file.check()
         async with self.engine.begin() as connection:
             yield connection
+        # Once more: a claim counts only in a file that the next process will find.
+        self._file.check()
 
     async def transact(
         self, change: Callable[[AsyncConnection], Awaitable[T]], about: Iterable[str] | None = None
