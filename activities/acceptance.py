@@ -101,9 +101,9 @@ class Acceptance:
             return _failed(criterion, f"{tool.name}: the ledger says {operation.state}, not completed")
         if operation.subject.fingerprint != fingerprint(arguments):
             return _failed(criterion, f"{tool.name}: completed, but with other arguments than the criterion's")
-        return await self._record(criterion, tool, operation, grants)
+        return await self._record(criterion, tool, operation)
 
-    async def _record(self, criterion: Criterion, tool: WriteTool, operation: Operation, grants: Grants) -> Finding:
+    async def _record(self, criterion: Criterion, tool: WriteTool, operation: Operation) -> Finding:
         """Whether the service's own record agrees with the ledger."""
         if tool.transactional:
             # The effect was committed together with the ledger's own row: there is no other record to agree with it.
@@ -113,9 +113,8 @@ class Acceptance:
             return _failed(criterion, f"{tool.name}: completed by the ledger, but its service offers no lookup")
         arguments = validate(tool, criterion.arguments)
         key, undoes_key = remote_key(operation.key, operation.generation), undoes_key_of(operation.subject)
-        person = Person(tenant=grants.realm.tenant, principal=grants.principal)
         try:
-            found = await _asked(tool.lookup, arguments, person, key, undoes_key)
+            found = await _asked(tool.lookup, arguments, Person.behind(operation.subject), key, undoes_key)
         # A service that can't be asked may fail in any way; what isn't shown has not passed.
         except Exception as error:
             return _failed(criterion, f"{tool.name}: the service could not be asked: {failure_of(error).text}")

@@ -110,6 +110,7 @@ def intent_of(admitted: Admitted, tool: WriteTool, grants: Grants, meant: Meant)
         fingerprint=fingerprint(admitted.arguments),
         resources=resources_of(tool, admitted.arguments, grants.realm.tenant),
         undoes=meant.undoes,
+        expected=meant.expected,
     )
 
 

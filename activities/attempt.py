@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from settled.activities.journal import Subject
 from settled.activities.output_store import TaskOutputs
 from settled.activities.presenting import answered
 from settled.activities.steady import steady
@@ -52,6 +53,11 @@ class Person:
 
     tenant: str
     principal: str
+
+    @classmethod
+    def behind(cls, subject: Subject) -> Person:
+        """Who opened a generation: whoever sends it or looks it up, each time does so in this one's name."""
+        return cls(tenant=subject.tenant, principal=subject.principal)
 
 
 @dataclass(frozen=True, kw_only=True)

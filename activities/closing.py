@@ -12,24 +12,25 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from settled.activities.acceptance import Acceptance, verdict_of
+from settled.activities.acceptance import Acceptance, faults_of_criteria, verdict_of
 from settled.activities.admission import Grants, may_see
 from settled.activities.artifacts import clean
 from settled.activities.calls import proposed_calls
 from settled.activities.composing import answer_calls, settled_or_open
 from settled.activities.database import unavailable
 from settled.activities.ledger_rows import WaitsFor
+from settled.activities.lost import no_record
 from settled.activities.presenting import LEFT, standing_text
 from settled.activities.registry import Registry
 from settled.activities.standing import stand
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role
-from settled.activities.waking import start_settlement
+from settled.activities.waking import see_to_settlement
 from settled.activities.withdrawing import withdraw
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.ending import EndReason, Verdict
 from settled.workflows.contract.loop import Ending
-from settled.workflows.contract.names import CLOSE_TASK, REVIEW
+from settled.workflows.contract.names import CANNOT_CLOSE, CANNOT_JUDGE, CLOSE_TASK, REVIEW
 from settled.workflows.contract.operation import LedgerView, Order
 from settled.workflows.contract.result import Finding, TaskResult
 from settled.workflows.contract.turn import Proposal
@@ -38,6 +39,9 @@ from settled.workflows.errors import JournalConflict
 from settled.workflows.reporting import spent
 
 MOST_FINAL_TEXT = 20_000
+MOST_LINE = 500
+MOST_JUDGES = 10
+"""How often a worker is looked for that can judge: some two minutes, while a deploy goes on."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,10 @@ class ClosingActivities:
         """The task's operations as they stand, with a settlement at work on each that isn't settled."""
         task, ledger = _task(), self.stores.ledger
         view = await ledger.view(task)
-        for key in await ledger.unsettled_keys(task):
+        for key, tool in await ledger.unsettled(task):
             # As for a resource: this run has no call that would spend a permit, so none must be issued on its account.
-            await ledger.join(key, task, WaitsFor.RESOURCE)
-            await start_settlement(activity.client(), key, activity.info().task_queue)
+            await ledger.wait(key, task, WaitsFor.RESOURCE)
+            await self._see_to(key, tool)
         return view
 
     @activity.defn(name=CLOSE_TASK)
@@ -71,13 +75,14 @@ class ClosingActivities:
             if unavailable(error) or isinstance(error, RPCError | ApplicationError | JournalConflict | DBAPIError):
                 raise
             # Anything else is the same next time: a task that says so is better than one that never ends.
-            raise ApplicationError(f"{type(error).__name__}: {error}"[:500], non_retryable=True) from error
+            text = f"{type(error).__name__}: {error}"[:500]
+            raise ApplicationError(text, type=CANNOT_CLOSE, non_retryable=True) from error
 
     async def _close(self, ending: Ending) -> TaskResult:
         task = _task()
         record = await self.stores.tasks.get(task)
         if record is None:
-            raise ApplicationError(f"task {task} was never opened", non_retryable=True)
+            raise no_record()
         state = ending.state
         results = list(state.pending.results)
         waiting = state.pending.handed_over
@@ -138,9 +143,12 @@ class ClosingActivities:
 
     async def _stop_waiting(self, task: str) -> None:
         """Leave what is unsettled to its settlements: they go on without this task, and send nothing for it."""
-        for key in await self.stores.ledger.unsettled_keys(task):
-            await self.stores.ledger.join(key, task, WaitsFor.NOTHING)
-            await start_settlement(activity.client(), key, activity.info().task_queue)
+        for key, tool in await self.stores.ledger.unsettled(task):
+            await self.stores.ledger.leave(key, task)
+            await self._see_to(key, tool)
+
+    async def _see_to(self, key: str, tool: str) -> None:
+        await see_to_settlement(activity.client(), self.registry, key, tool, activity.info().task_queue)
 
     async def _judge(self, ending: Ending, record: TaskRecord) -> tuple[EndReason, str, Verdict, tuple[Finding, ...]]:
         """The end reason after acceptance: the model's own claim to be done is only where judging begins."""
@@ -156,12 +164,27 @@ class ClosingActivities:
             principal=record.principal,
             realm=record.realm(activity.info().namespace),
         )
+        self._must_know(record)
         findings = await Acceptance(self.stores, self.registry).gather(record.acceptance, grants)
         verdict = verdict_of(findings)
         if verdict is Verdict.NOT_ACCEPTED:
             failed = next(finding for finding in findings if not finding.passed)
             return EndReason.ACCEPTANCE_FAILED, failed.evidence, verdict, findings
         return reason, detail, verdict, findings
+
+    def _must_know(self, record: TaskRecord) -> None:
+        """The criteria were without a fault when the task was opened: whoever finds one is of another release.
+
+        Raises:
+            ApplicationError: another worker may do better. Not for ever: after some tries the fault is the finding.
+        """
+        faults = faults_of_criteria(record.acceptance, self.registry)
+        if faults and activity.info().attempt < MOST_JUDGES:
+            queue = activity.info().task_queue
+            raise ApplicationError(
+                f"this worker can't judge the task, let one that can serve {queue}: {'; '.join(faults)}"[:MOST_LINE],
+                type=CANNOT_JUDGE,
+            )
 
     async def _final_text(self, head: str) -> str:
         node = await self.stores.transcripts.node(head)

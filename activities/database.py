@@ -21,6 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
+from settled.activities.ledger_file import LedgerFile
 from settled.activities.steady import steady
 from settled.workflows.errors import ConfigurationError
 
@@ -58,9 +59,12 @@ class Terms:
     """Seconds that a statement waits for a lock."""
     answer: float = 45.0
     """Seconds that a statement may take; then the server counts as out of reach: frozen itself, or cut off."""
+    writes: bool = True
+    """Whether anything is written; otherwise an SQLite file is left as it is, also one that is no database."""
 
 
 WORK = Terms()
+READING = Terms(writes=False)
 MIGRATION = Terms(idle=600.0, lock=3_600.0, answer=3_600.0)
 """A table may be large, and all workers of a deployment wait for the first one's migration."""
 
@@ -106,12 +110,21 @@ class Database:
         self.url = url
         self._clock = clock
         self.engine = _engine(url, terms)
+        self._file = LedgerFile.of(self.engine.url)
+        self._file.watch(self.engine)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction for rows that depend on nothing that was read before; see `transact` for others."""
+        """A transaction for rows that depend on nothing that was read before; see `transact` for others.
+
+        Raises:
+            FileGone: the file was deleted or replaced; what was committed may be lost with it.
+        """
+        self._file.check()
         async with self.engine.begin() as connection:
             yield connection
+        # Once more: a claim counts only in a file that the next process will find.
+        self._file.check()
 
     async def transact(
         self, change: Callable[[AsyncConnection], Awaitable[T]], about: Iterable[str] | None = None
@@ -186,7 +199,8 @@ def _engine(url: str, terms: Terms) -> AsyncEngine:
         raise ConfigurationError(f"SETTLED_DATABASE_URL: {driver} is not supported; use {' or '.join(DRIVERS)}")
     if engine.dialect.name != "sqlite":
         return engine
-    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+    if terms.writes:
+        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_immediate)
     return engine
 

@@ -128,6 +128,8 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
             yield f"supersedes: {named} must still be arguments, so that the old keys can be found"
         else:
             yield from (f"supersedes: {fault}" for fault in faults_of_key(arguments, older.key))
+        odd = [name for name, kind in older.types.items() if name not in older.key or kind not in (str, int)]
+        yield from (f"supersedes: types: {name} must be a field of that key, and be str or int" for name in odd)
     if tool.transactional and tool.timeout > LONGEST_TRANSACTION:
         yield (
             f"timeout must be at most {LONGEST_TRANSACTION.total_seconds():g} seconds in a transaction: "

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from settled.activities import protocol
 from settled.activities.artifacts import JSON
-from settled.activities.attempt import Ended, Terms, send
+from settled.activities.attempt import Ended, Person, Terms, send
 from settled.activities.database import patiently, unavailable
 from settled.activities.journal import Operation
 from settled.activities.keys import remote_key, undoes_key_of
@@ -92,7 +92,8 @@ class WriteActivities:
             return Outcome(standing=Standing.SEND, permit=order.permit, after=BUSY_RECHECK_SECONDS)
         if (outcome := await self._not_claimed(order, task, amended)) is not None:
             return outcome
-        ended = await send(prepared.tool, prepared.arguments, prepared.person, _terms(prepared, begun))
+        assert amended.operation is not None, "it was claimed"
+        ended = await _send(prepared, amended.operation, begun)
         _tell(prepared, ended)
         operation = await asyncio.shield(self._store_outcome(prepared, ended))
         if operation is None:
@@ -115,10 +116,9 @@ class WriteActivities:
         order, ledger = prepared.order, self.stores.ledger
         failed: Ended | None = None
 
-        async def work(connection: AsyncConnection) -> protocol.Report:
+        async def work(connection: AsyncConnection, claimed: Operation) -> protocol.Report:
             nonlocal failed
-            terms = _terms(prepared, begun, connection)
-            ended = await send(prepared.tool, prepared.arguments, prepared.person, terms)
+            ended = await _send(prepared, claimed, begun, connection)
             if ended.event is not Event.SUCCEEDED:
                 failed = ended
                 raise RolledBack
@@ -137,7 +137,7 @@ class WriteActivities:
         _tell(prepared, failed)
         ended = failed if failed.event is Event.DECLINED else failed.without_effect()
 
-        async def nothing(connection: AsyncConnection) -> protocol.Report:
+        async def nothing(connection: AsyncConnection, _claimed: Operation) -> protocol.Report:
             return await self._report(prepared, ended, connection)
 
         return await self.stores.ledger.transact(prepared.order.intent.key, prepared.claim, nothing)
@@ -187,14 +187,17 @@ class RolledBack(Exception):
     """A transactional tool did not succeed: nothing of the transaction is kept."""
 
 
-def _terms(prepared: Prepared, begun: float, connection: AsyncConnection | None = None) -> Terms:
-    intent = prepared.order.intent
-    return Terms(
-        key=remote_key(intent.key, intent.generation),
-        undoes_key=undoes_key_of(prepared.claim.subject),
+async def _send(
+    prepared: Prepared, claimed: Operation, begun: float, connection: AsyncConnection | None = None
+) -> Ended:
+    """Send what was claimed, in the name of who opened it: a second task's claim is a resend of the same request."""
+    terms = Terms(
+        key=remote_key(claimed.key, claimed.generation),
+        undoes_key=undoes_key_of(claimed.subject),
         deadline=begun + prepared.order.seconds,
         connection=connection,
     )
+    return await send(prepared.tool, prepared.arguments, Person.behind(claimed.subject), terms)
 
 
 def _tell(prepared: Prepared, ended: Ended) -> None:

@@ -26,6 +26,8 @@ from settled.activities.canonical import canonical
 
 KEY_TYPES = (str, int, Decimal, date, datetime, AwareDatetime, NaiveDatetime, UUID, Enum, type(None))
 """What may name a business action; a bool is an int. A float may not: two roundings of a number are two keys."""
+_KEPT_IN_KEYS = (bool, int, str, Decimal, datetime, date, UUID, object)
+"""The same, each before those that it is also an instance of."""
 KEPT_TYPES = (*KEY_TYPES, float, time, BaseModel)
 """What is read back from its canonical form as it was; and collections of these."""
 OBJECTS = (dict, Mapping)
@@ -95,6 +97,19 @@ def _parts(annotation: Any, into: tuple[Any, ...] = KEPT_COLLECTIONS, inside: tu
     for part in inner:
         if part is not Ellipsis:
             yield from _parts(part, into, inside)
+
+
+def kinds_of(annotation: Any) -> str:
+    """What the values of a key field are, in words: two types of the same words give the same keys."""
+    return "|".join(sorted({_kind(part) for part in _parts(annotation, into=())}))
+
+
+def _kind(part: Any) -> str:
+    if _is_one_of(part, (Enum,)):
+        return "|".join(sorted({type(member.value).__name__ for member in part}))
+    if part in (AwareDatetime, NaiveDatetime):
+        return "datetime"
+    return "null" if part is type(None) else next(kind.__name__ for kind in _KEPT_IN_KEYS if _is_one_of(part, (kind,)))
 
 
 def _named_by_text(inner: tuple[Any, ...]) -> bool:

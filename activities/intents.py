@@ -33,6 +33,8 @@ class Meant:
     """Which intent under that key."""
     undoes: Target | None = None
     """What it takes back."""
+    expected: bool = False
+    """Whether the generation is one that the earlier calls of the response are to lead to."""
 
 
 @dataclass
@@ -78,7 +80,13 @@ class Meanings:
         for key in keys:
             operation = await self.read(key)
             generation = earlier.generation(key, operation)
-            meant = Meant(key=key, operation=operation, generation=generation, undoes=undoes)
+            meant = Meant(
+                key=key,
+                operation=operation,
+                generation=generation,
+                undoes=undoes,
+                expected=generation > protocol.next_generation(operation),
+            )
             if meant.operation is not None and not meant.operation.state.closed:
                 return meant  # it stands, perhaps under a key of an earlier form
             first = first or meant

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel
 
 from settled.activities.canonical import canonical
+from settled.activities.input_models import kinds_of
 from settled.activities.journal import Subject
 from settled.activities.toolkit import Scope, Unsaid, WriteTool
 from settled.workflows.contract.operation import Target
@@ -26,11 +28,16 @@ class KeyForm:
     scope: Scope
     fields: tuple[str, ...]
     """The arguments that make up the key, in the order in which they stand in it."""
+    kinds: tuple[str, ...]
+    """What each of them is: text and a number that read alike give different keys."""
+    undoes: str = ""
+    """The tool whose action it takes back, which is a part of the key then."""
 
     @property
     def declaration(self) -> str:
         """The form as text: two that differ give different keys for the same action."""
-        return canonical([KEY_VERSION, self.tool, self.scope, list(self.fields)]).decode()
+        fields = [[name, kind] for name, kind in zip(self.fields, self.kinds, strict=True)]
+        return canonical([KEY_VERSION, self.tool, self.scope, fields, self.undoes]).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +56,23 @@ def key_forms(tool: WriteTool) -> list[KeyForm]:
     """The tool's way of making keys, and the earlier ones that it supersedes, newest first."""
     assert not isinstance(tool.key, Unsaid), "the registry refuses a write that doesn't say"
     assert not isinstance(tool.scope, Unsaid), "the registry refuses a write that doesn't say"
-    now = KeyForm(tool=tool.name, scope=tool.scope, fields=tuple(sorted(tool.key)))
+    assert tool.arguments is not None, "the registry refuses a tool without an input model"
+    arguments = tool.arguments.model_fields
+
+    def form(name: str, scope: Scope, key: tuple[str, ...], undoes: str | None, **others: str) -> KeyForm:
+        fields = tuple(sorted(key))
+        kinds = tuple(others.get(field) or kinds_of(arguments[field].annotation) for field in fields)
+        return KeyForm(tool=name, scope=scope, fields=fields, kinds=kinds, undoes=undoes or "")
+
+    now = form(tool.name, tool.scope, tool.key, tool.undoes)
     return [now] + [
-        KeyForm(tool=older.tool or tool.name, scope=older.scope, fields=tuple(sorted(older.key)))
+        form(
+            older.tool or tool.name,
+            older.scope,
+            older.key,
+            tool.undoes if isinstance(older.undoes, Unsaid) else older.undoes,
+            **{name: kinds_of(kind) for name, kind in older.types.items()},
+        )
         for older in tool.supersedes
     ]
 
@@ -66,11 +87,22 @@ def operation_key(form: KeyForm, arguments: BaseModel, realm: Realm, undoes: Tar
         undoes: what the action takes back, which is a part of the key: what was done again can be undone again.
     """
     scope = f"task:{realm.root_task}" if form.scope is Scope.TASK else "business"
-    fields = [[name, getattr(arguments, name)] for name in form.fields]
+    fields = [
+        [name, _as_it_was(getattr(arguments, name), kind)] for name, kind in zip(form.fields, form.kinds, strict=True)
+    ]
     parts = [KEY_VERSION, realm.namespace, realm.tenant, scope, form.tool, fields]
-    if undoes is not None:
+    if undoes is not None and form.undoes:
         parts.append([undoes.key, undoes.generation])
     return hashlib.sha256(canonical(parts)).hexdigest()
+
+
+def _as_it_was(value: Any, kind: str) -> Any:
+    """The value in the type that the field had: a number that was text once, or text that was a number."""
+    if kind == "str" and isinstance(value, int):
+        return str(value)
+    if kind == "int" and isinstance(value, str) and value.isascii() and value.lstrip("-").isdigit():
+        return int(value)
+    return value
 
 
 def fingerprint(arguments: BaseModel) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -38,8 +38,8 @@ from settled.workflows.states import Event
 
 T = TypeVar("T")
 Decide = Callable[[Operation | None, float], Entry | Blocked | Refused | None]
-Work = Callable[[AsyncConnection], Awaitable[protocol.Report]]
-"""What a transactional tool does in the ledger's own transaction."""
+Work = Callable[[AsyncConnection, Operation], Awaitable[protocol.Report]]
+"""What a transactional tool does in the ledger's own transaction, with the operation as it was claimed there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,8 @@ class Ledger(LedgerLists):
             claimed = await self._claim(connection, key, ask)
             if claimed.entry is None or claimed.entry.event is not Event.CLAIMED:
                 return claimed
-            report = await work(connection)
+            assert claimed.operation is not None, "it was claimed"
+            report = await work(connection, claimed.operation)
             ended = await self._amend(connection, key, lambda operation, now: protocol.report(operation, report, now))
             return Amended(operation=ended.operation, entry=claimed.entry)
 
@@ -176,7 +177,7 @@ class Ledger(LedgerLists):
             return Amended(operation=before, entry=None, refused=decided.text)
         if isinstance(decided, Blocked):
             if asked_by is not None:
-                await write_interest(connection, decided.by, asked_by.task, WaitsFor.RESOURCE)
+                await write_interest(connection, decided.by, asked_by.task, WaitsFor.RESOURCE, member=False)
             return await self._waits(connection, before, key, Busy(by=decided.by), asked_by)
         if decided is None:
             return Amended(operation=before, entry=None)
@@ -202,8 +203,9 @@ class Ledger(LedgerLists):
         asked_by: protocol.Claim | None,
     ) -> Amended:
         if asked_by is not None:
-            # Two tasks may want the same: what one of them gives up is not given up by the other one.
-            await write_interest(connection, key, asked_by.task, WaitsFor.RESULT)
+            # Two tasks may want the same: what one of them gives up is not given up by the other one. What will stand
+            # under the key may be another request, though: the operation is this task's once it opens, or joins, it.
+            await write_interest(connection, key, asked_by.task, WaitsFor.RESULT, member=False)
         return Amended(operation=before, entry=None, blocked_by=busy.by, turn_after=busy.after)
 
     async def _append(
@@ -222,17 +224,26 @@ class Ledger(LedgerLists):
         if undoes and operation.state is OperationState.COMPLETED:
             await self._amend(connection, undoes, lambda target, _now: protocol.undone(target, operation))
 
-    async def join(
-        self, key: str, task: str, waits_for: WaitsFor | None = None, *, woken_seq: int | None = None
-    ) -> None:
-        """Note that the operation belongs to the task (unless it only waits for a resource), and what it waits for."""
-        await self._write(key, lambda connection: write_interest(connection, key, task, waits_for, woken_seq))
+    async def join(self, key: str, task: str, waits_for: WaitsFor | None = None) -> None:
+        """Note that the operation belongs to the task, and what the task waits for."""
+        await self._write(key, lambda connection: write_interest(connection, key, task, waits_for))
+
+    async def wait(self, key: str, task: str, waits_for: WaitsFor, *, woken_seq: int | None = None) -> None:
+        """Note what the task waits for at the operation, whether that belongs to it or not."""
+        await self._write(
+            key, lambda connection: write_interest(connection, key, task, waits_for, woken_seq, member=False)
+        )
 
     async def leave(self, key: str, task: str) -> None:
-        """Note that the task has nothing to do with the operation any more, which it never opened."""
+        """Take back the task's wait. An operation that doesn't belong to it has nothing to do with it from here on."""
         interests = schema.interests.c
-        mine = delete(schema.interests).where(interests.operation == key, interests.task == task)
-        await self.database.transact(lambda connection: connection.execute(mine), {key})
+        mine = (interests.operation == key) & (interests.task == task)
+
+        async def left(connection: AsyncConnection) -> None:
+            await connection.execute(delete(schema.interests).where(mine, ~interests.member))
+            await connection.execute(update(schema.interests).where(mine).values(waits_for=WaitsFor.NOTHING))
+
+        await self.database.transact(left, {key})
 
     async def waiters(self, key: str) -> list[Waiter]:
         """The tasks that wait at this operation."""

@@ -73,17 +73,17 @@ class LedgerLists:
         async with self.database.read() as connection:
             return [view_of(row) for row in await connection.execute(query)]
 
-    async def unsettled_keys(self, task: str) -> list[str]:
-        """Every operation of the task whose outcome isn't known."""
+    async def unsettled(self, task: str) -> list[tuple[str, str]]:
+        """The key and the tool of every operation of the task whose outcome isn't known."""
         mine, current = schema.interests.c, schema.operations.c
         query = (
-            select(current.key)
+            select(current.key, current.tool)
             .join(schema.interests, mine.operation == current.key)
             .where(mine.task == task, mine.member, current.state.in_(UNSETTLED))
             .order_by(current.opened_at, current.key)
         )
         async with self.database.read() as connection:
-            return list((await connection.execute(query)).scalars())
+            return [(row.key, row.tool) for row in await connection.execute(query)]
 
     async def view(self, task: str) -> LedgerView:
         """The counts of the task's operations, and those that aren't settled."""

@@ -86,10 +86,12 @@ async def write_interest(
     task: str,
     waits_for: WaitsFor | None = None,
     woken_seq: int | None = None,
+    *,
+    member: bool = True,
 ) -> None:
+    """Note what the task waits for at the operation and, where it is a member, that the operation belongs to it."""
     interests = schema.interests.c
     mine = (interests.operation == key) & (interests.task == task)
-    member = waits_for is not WaitsFor.RESOURCE
     changes: dict[str, Any] = {"member": True} if member else {}
     if waits_for is not None:
         changes["waits_for"] = waits_for

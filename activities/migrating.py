@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, func, select
 
 import settled.activities.migrations
 from settled.activities.database import MIGRATION, Database
 from settled.workflows.errors import ConfigurationError
+
+log = logging.getLogger("settled.ledger")
 
 LOCK = 0x5E771ED
 """Names the lock that workers take in turn, where starting a transaction doesn't already keep others out."""
@@ -32,15 +36,24 @@ async def migrate(database: Database) -> None:
     migrating = Database(database.url, terms=MIGRATION)
     try:
         async with migrating.write() as connection:
-            await connection.run_sync(_upgrade)
+            made = await connection.run_sync(_upgrade)
     finally:
         await migrating.close()
+    if made:
+        where = database.engine.url.render_as_string(hide_password=True)
+        log.warning(
+            "made a new, empty ledger in %s; if there was one before, restore it and say `settled ledger restored`",
+            where,
+        )
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection) -> bool:
+    """Change the tables; returns whether there were none."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
     config = Config()
     config.set_main_option("script_location", str(Path(settled.activities.migrations.__path__[0])))
     config.attributes["connection"] = connection
+    empty = MigrationContext.configure(connection).get_current_revision() is None
     command.upgrade(config, "head")
+    return empty

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from settled.activities import stop_table
 from settled.activities.artifacts import clean
@@ -23,6 +22,7 @@ from settled.activities.compacting import TRIES, Compaction, exhausted, is_full
 from settled.activities.composing import answer_calls, unknown_to
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
+from settled.activities.lost import no_record
 from settled.activities.model_errors import MOST_REQUEST_ID, Remedy, RequestFailed, Trouble, classify
 from settled.activities.model_provider import Provider, Received
 from settled.activities.prices import Prices
@@ -99,7 +99,7 @@ class ModelActivities:
         info = activity.info()
         record = await _patiently(lambda: self.stores.tasks.get(str(info.workflow_id)))
         if record is None:
-            raise ApplicationError(f"task {info.workflow_id} was never opened", non_retryable=True)
+            raise no_record()
         try:
             if ask.compact:
                 return await self._compact(ask, record)
@@ -135,7 +135,7 @@ class ModelActivities:
                 if failed.trouble.remedy is Remedy.SUM_UP:
                     continue  # it is too long itself, by the provider's count
                 trouble, passed_on = failed.trouble, replace(request, asked=head, root=root)
-                turn = await _patiently(functools.partial(self._go_on_without, trouble, passed_on, ask))
+                turn = await _patiently(functools.partial(self._go_on_without, trouble, passed_on, ask, record))
                 return turn.model_copy(update={"context_full": True})
             head, command = await _patiently(functools.partial(compaction.conclude, stored))
             return Turn(

@@ -18,6 +18,7 @@ from settled.activities.canonical import canonical, digest_of
 from settled.activities.outputs import READ_OUTPUT
 from settled.activities.prices import Prices, no_price
 from settled.activities.registry import Registry
+from settled.activities.request_faults import faults_of_agent, readable_part
 from settled.activities.roots import root_of
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role, make_node
@@ -46,33 +47,41 @@ class OpeningActivities:
     async def open_task(self, *inputs: Any) -> Opened:
         """Validate the workflow's inputs and open the task, or say what is wrong with them."""
         request, faults = parse(inputs)
-        if request is None:
+        if len(faults) > MOST_FAULTS:
+            return Opened(faults=tuple(clean(fault)[:MOST_LINE] for fault in faults))  # that is cut already
+        readable = request or readable_part(inputs)
+        if readable is not None:
+            faults += self._faults_of(readable, self._agent_of(readable, inputs))
+        if faults or request is None:
             return refused(faults)
         agent = request.agent or self.default_agent
-        profile = self.profiles.get(agent)
-        if profile is None:
-            known = ", ".join(sorted(self.profiles))
-            return Opened(faults=(f"agent: there is no agent {agent!r}; this worker has {known}",))
+        profile = self.profiles[agent]
         tools = request.tools if request.tools is not None else profile.tools
         acceptance = request.acceptance if request.acceptance is not None else profile.acceptance
-        faults += [
-            f"tools: agent {agent!r} has no tool {name!r}; it has {', '.join(profile.tools) or 'none'}"
-            for name in tools
-            if name not in profile.tools
-        ]
-        if len(str(activity.info().workflow_id)) > MOST_TASK_ID:
+        return await self._open(request, agent, profile, tools, acceptance)
+
+    def _agent_of(self, request: TaskRequest, inputs: Sequence[Any]) -> str | None:
+        """The agent that is meant; None if what is said of it can't be read."""
+        said = inputs[0].get("agent") if isinstance(inputs[0], dict) else None
+        return None if said is not None and request.agent is None else request.agent or self.default_agent
+
+    def _faults_of(self, request: TaskRequest, agent: str | None) -> list[str]:
+        """What is wrong with a request, as far as it can be read, on this worker and under this task id."""
+        faults = faults_of_agent(request, agent, self.profiles)
+        task = str(activity.info().workflow_id)
+        if len(task) > MOST_TASK_ID:
             faults.append(
                 f"task id: longer than {MOST_TASK_ID} characters, which the ledger can't keep; give a shorter one"
             )
-        if str(activity.info().workflow_id).startswith(settlement_id("")):
+        if task.startswith(settlement_id("")):
             faults.append(f"task id: {settlement_id('')}… are the ids of settlements; give it another one")
-        faults += faults_of_criteria(acceptance, self.registry)
-        faults += _faults_of_budget(request.budget, profile)
-        if request.budget.cost is not None and (models := self.prices.unpriced(profile)):
+        profile = self.profiles.get(agent or "")
+        acceptance = request.acceptance
+        if acceptance is None and profile is not None:
+            acceptance = profile.acceptance
+        if request.budget.cost is not None and profile is not None and (models := self.prices.unpriced(profile)):
             faults.append(f"budget.{no_price(models)}")
-        if faults:
-            return refused(faults)
-        return await self._open(request, agent, profile, tools, acceptance)
+        return faults + faults_of_criteria(acceptance or (), self.registry)
 
     async def _open(
         self, request: TaskRequest, agent: str, profile: AgentProfile, tools: Sequence[str], acceptance: Any
@@ -80,7 +89,7 @@ class OpeningActivities:
         task = str(activity.info().workflow_id)
         record = TaskRecord(
             task=task,
-            request_digest=digest_of(canonical(request.model_dump(mode="json"))),
+            request_digest=digest_of(canonical(request.model_dump(mode="json", exclude_none=True))),
             request=request.model_dump(mode="json"),
             agent=agent,
             tenant=request.tenant,
@@ -156,12 +165,3 @@ def refused(faults: Sequence[str]) -> Opened:
 
 def _limits(budget: Budget, most: Limits) -> Limits:
     return most.model_copy(update=budget.model_dump(exclude_none=True))
-
-
-def _faults_of_budget(budget: Budget, profile: AgentProfile) -> list[str]:
-    faults = []
-    for name in Budget.model_fields:
-        asked, most = getattr(budget, name), getattr(profile.limits, name)
-        if asked is not None and most is not None and asked > most:
-            faults.append(f"budget.{name}: {asked} is above the agent's limit of {most}")
-    return faults

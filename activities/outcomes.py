@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
+from settled.activities import protocol
 from settled.activities.admission import may_see
 from settled.activities.composing import settled_or_open
 from settled.activities.journal import Operation
@@ -15,9 +16,9 @@ from settled.activities.presenting import ADVICE
 from settled.activities.registry import Registry
 from settled.activities.standing import stand
 from settled.activities.stores import Stores
-from settled.activities.waking import start_settlement, wake_waiters
+from settled.activities.waking import see_to_settlement, wake_waiters
 from settled.workflows.contract.calls import CallResult, ErrorKind
-from settled.workflows.contract.operation import OperationState, Order, Outcome, Standing
+from settled.workflows.contract.operation import Intent, OperationState, Order, Outcome, Standing
 
 BUSY_RECHECK_SECONDS = 5.0
 
@@ -34,9 +35,9 @@ class Outcomes:
         ledger, blocker = self.stores.ledger, amended.blocked_by
         assert blocker is not None, "something is in the way"
         after = BUSY_RECHECK_SECONDS if amended.turn_after is None else amended.turn_after
-        if amended.turn_after is None and await self._is_forsaken(blocker):
+        if amended.turn_after is None and (forsaken := await self._forsaken(blocker)) is not None:
             # Even while its attempt is out: whoever sent it may be dead, and then nobody else looks at it.
-            await start_settlement(activity.client(), blocker, activity.info().task_queue)
+            await self._see_to(forsaken)
         return Outcome(
             standing=Standing.SEND,
             permit=order.permit,
@@ -45,13 +46,18 @@ class Outcomes:
             ledger=await ledger.view(task),
         )
 
-    async def _is_forsaken(self, key: str) -> bool:
-        """Whether somebody should look after the operation: it isn't settled, and no attempt is on its way."""
+    async def _forsaken(self, key: str) -> Operation | None:
+        """The operation, if somebody should look after it: it isn't settled, and no attempt is on its way."""
         operation = await self.stores.ledger.read(key)
         if operation is None or operation.state.settled:
-            return False
+            return None
         on_its_way = operation.state is OperationState.DISPATCHED
-        return not on_its_way or await self.stores.ledger.now() > operation.attempts[-1].deadline
+        gone = not on_its_way or await self.stores.ledger.now() > operation.attempts[-1].deadline
+        return operation if gone else None
+
+    async def _see_to(self, operation: Operation) -> None:
+        tool, task_queue = operation.subject.tool, activity.info().task_queue
+        await see_to_settlement(activity.client(), self.registry, operation.key, tool, task_queue)
 
     async def stand(
         self, order: Order, task: str, operation: Operation | None, *, refused: str = "", repeated: bool = False
@@ -61,9 +67,10 @@ class Outcomes:
         seen = operation is None or await self._may_see(order, task, operation)
         stands = stand(operation, order, refused=refused, repeated=repeated, seen=seen)
         settled = stands.standing is Standing.SETTLED
-        # Another request, or a newer intent, under the same key is none of this task's business.
-        same = operation is not None and operation.subject.fingerprint == order.intent.fingerprint
-        if operation is not None and same and operation.generation <= order.intent.generation:
+        if operation is not None and not _is_meant(operation, order.intent):
+            # None of this task's business. Its claim may have waited under the key, when nothing stood there yet.
+            await self.stores.ledger.leave(operation.key, task)
+        elif operation is not None:
             waits = not settled and not refused
             await self._note(operation, task, WaitsFor.RESULT if waits else WaitsFor.NOTHING)
             now = await self.stores.ledger.read(operation.key)
@@ -85,17 +92,23 @@ class Outcomes:
         return Outcome(standing=Standing.SETTLED, permit=order.permit, result=result)
 
     async def _may_see(self, order: Order, task: str, operation: Operation) -> bool:
-        if operation.claimed_by == task:
-            return True
+        # Not by who has sent it: a second task sends it in the first one's name.
         record = await self.stores.tasks.get(task)
         return may_see(self.registry.named(order.tool), operation, record.principal if record else "")
 
     async def _note(self, operation: Operation, task: str, waits_for: WaitsFor) -> None:
         """Note what the task waits for, and see to it that whoever else waits is told, or a settlement is at work."""
-        client, ledger = activity.client(), self.stores.ledger
+        ledger = self.stores.ledger
         if operation.state.settled:
             # Before this task's own wait is taken back: after a reset, it is its other run that waits.
-            await wake_waiters(client, ledger, operation)
+            await wake_waiters(activity.client(), ledger, operation)
         await ledger.join(operation.key, task, waits_for)
         if not operation.state.settled:
-            await start_settlement(client, operation.key, activity.info().task_queue)
+            await self._see_to(operation)
+
+
+def _is_meant(operation: Operation | None, intent: Intent) -> bool:
+    """Whether it is what the intent has opened or joined: the same request, and no other generation."""
+    if operation is None or operation.subject.fingerprint != intent.fingerprint:
+        return False
+    return operation.generation <= intent.generation and not protocol.opens(operation, intent.generation)

@@ -9,7 +9,6 @@ from temporalio import activity
 
 from settled.activities.admission import resources_of
 from settled.activities.artifacts import JSON
-from settled.activities.attempt import Person
 from settled.activities.intents import Meanings
 from settled.activities.journal import Subject
 from settled.activities.keys import fingerprint, key_forms
@@ -34,7 +33,6 @@ class Prepared:
     task: str
     tool: WriteTool
     arguments: BaseModel
-    person: Person
     claim: Claim
 
 
@@ -83,13 +81,13 @@ async def prepare(stores: Stores, registry: Registry, order: Order, task: str) -
         seconds=order.seconds,
         task=task,
         known=order.known,
+        expected=order.intent.expected,
         declaration=key_forms(tool)[0].declaration,
         namesakes=tuple(key for key in keys if key != order.intent.key),
         own_store=tool.transactional,
         shared=tool.undoes is not None and registry.write(tool.undoes).shown_to is ShownTo.TENANT,
     )
-    person = Person(tenant=record.tenant, principal=record.principal)
-    return Prepared(order=order, task=task, tool=tool, arguments=arguments, person=person, claim=claim)
+    return Prepared(order=order, task=task, tool=tool, arguments=arguments, claim=claim)
 
 
 def subject_of(intent: Intent, tool: str, record: TaskRecord, arguments: str = "", shown: bytes = b"") -> Subject:

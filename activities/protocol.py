@@ -30,6 +30,8 @@ class Claim:
     task: str
     known: bool = False
     """Whether the workflow has seen that this generation was opened."""
+    expected: bool = False
+    """Whether the generation was not read from the ledger: earlier calls of the response were to lead to it."""
     declaration: str = ""
     """How the tool makes its keys, by the worker that asks."""
     namesakes: tuple[str, ...] = ()
@@ -99,15 +101,29 @@ def opens(operation: Operation | None, generation: int) -> bool:
     return operation.state.closed and operation.generation == generation - 1
 
 
-def lost(operation: Operation | None, ask: Claim) -> bool:
+def lost(operation: Operation | None, ask: Claim, epoch: Epoch | None = None) -> bool:
     """Whether the order is from a past that the journal doesn't know.
 
     It names a later permit, a generation too far ahead, or one that its workflow has seen. Such a journal was restored
-    from an older copy. What isn't in it may have been sent all the same.
+    from an older copy. What isn't in it may have been sent all the same. A generation that was only expected says
+    nothing, unless it is known that the ledger was restored.
     """
+    if _only_expected(ask) and epoch is None:
+        return False
     if opens(operation, ask.generation):
         return ask.permit != 1 or ask.known
     return operation is None or (operation.state.closed and operation.generation < ask.generation)
+
+
+def _only_expected(ask: Claim) -> bool:
+    """Whether nobody has seen the generation: it is what earlier calls of the same response were to lead to."""
+    return ask.expected and not ask.known and ask.permit == 1
+
+
+def _came_otherwise(operation: Operation | None, ask: Claim, epoch: Epoch | None) -> bool:
+    """Whether the earlier calls have not led to the generation that the claim was to open."""
+    closed = operation is None or (operation.state.closed and operation.generation < ask.generation)
+    return _only_expected(ask) and epoch is None and closed and not opens(operation, ask.generation)
 
 
 def conflicts(operation: Operation | None, generation: int, fingerprint: str) -> bool:
@@ -123,7 +139,7 @@ def conflicts(operation: Operation | None, generation: int, fingerprint: str) ->
 def claim(operation: Operation | None, ask: Claim, now: float, around: Around = Around()) -> Entry | None:
     """A permit is good once, for the current generation, and only while it is open."""
     first = opens(operation, ask.generation)
-    if lost(operation, ask) or (first and around.epoch is not None and not ask.own_store):
+    if lost(operation, ask, around.epoch) or (first and around.epoch is not None and not ask.own_store):
         return miss(operation, ask, now, around)
     body: dict[str, Any] = {"deadline": now + ask.seconds}
     entry = Entry(event=Event.CLAIMED, generation=ask.generation, permit=ask.permit, task=ask.task, body=body)
@@ -167,7 +183,11 @@ def _unseen(since: float, latest: float, ask: Claim) -> dict[str, float]:
 
 def obstacle(operation: Operation | None, ask: Claim, around: Around) -> Blocked | Refused | None:
     """What stands in the way of sending, in another operation's journal."""
-    if lost(operation, ask) or not (opens(operation, ask.generation) or _may_resend(operation, ask)):
+    if _came_otherwise(operation, ask, around.epoch):
+        return Refused(
+            "It was to follow another action of the same response, which has not come about. Propose it again."
+        )
+    if lost(operation, ask, around.epoch) or not (opens(operation, ask.generation) or _may_resend(operation, ask)):
         return None
     for other in around.namesakes:
         if other.state is OperationState.COMPLETED:
@@ -223,7 +243,7 @@ def miss(operation: Operation | None, ask: Claim, now: float, around: Around = A
 
     Where the ledger has lost a part of its past, an attempt that nobody sees any more may be out.
     """
-    gone = lost(operation, ask)
+    gone = lost(operation, ask, around.epoch)
     if not (opens(operation, ask.generation) or gone):
         return None
     body: dict[str, Any] = {"subject": asdict(ask.subject)}
@@ -256,7 +276,7 @@ def withdraw(
     What another task waits for as well is left to that one. Where the ledger has lost a part of its past, that there
     is no row doesn't mean that nothing was sent: the permit is void, and it is looked up.
     """
-    if lost(operation, ask) and (ask.known or ask.permit != 1):
+    if lost(operation, ask, around.epoch) and (ask.known or ask.permit != 1):
         return miss(operation, ask, now, around)
     if others_wait:
         return None
@@ -273,9 +293,12 @@ def withdraw(
 def resolve(operation: Operation, event: Event, body: dict[str, Any], generation: int | None = None) -> Entry | None:
     """A person's word counts where it was asked for, and only of the generation that it is about, if it says which.
 
-    Unasked, a person may say of what is done that it has been taken back: nobody else could tell the ledger.
+    Unasked, a person may say of what is done that it has been taken back: nobody else could tell the ledger. Not of an
+    undo: what it took back would stand again then, and the ledger would have it done once more.
     """
     if operation.state is not state_for(event) or generation not in (None, operation.generation):
+        return None
+    if event is Event.UNDONE and operation.subject.undoes_key:
         return None
     return Entry(event=event, generation=operation.generation, permit=operation.permit, body=body)
 

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from settled.activities.attempt import Person, Terms, as_answer, call_tool
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
+from settled.activities.lost import why_no_record
 from settled.activities.output_store import TaskOutputs
 from settled.activities.outputs import READ_OUTPUT
 from settled.activities.presenting import answered, completed, failure_text
@@ -70,7 +71,7 @@ class ReadActivities:
 
     async def _run(self, read: Read, record: TaskRecord | None) -> Answer:
         if record is None:
-            raise InvalidCall("the task was never opened")
+            raise InvalidCall(why_no_record())
         tool, arguments = await recall(self.stores.transcripts, self.registry, read.head, read.slot, read.tool)
         person = Person(tenant=record.tenant, principal=record.principal)
         terms = Terms(deadline=steady() + read.seconds, outputs=TaskOutputs(self.stores.outputs, record.task))

@@ -90,6 +90,8 @@ def why_not(operation: Operation, word: Resolution) -> str:
     name = f"operation {operation.key[:12]}"
     if word.generation not in (None, operation.generation):
         return f"{name} is at generation {operation.generation}, not {word.generation}: look at that one"
+    if word.outcome is Resolved.UNDONE and operation.subject.undoes_key:
+        return f"{name} takes another one back; what was done anew by hand after that, the ledger can't be told"
     if word.outcome is Resolved.UNDONE:
         return f"{name} is {operation.state}, not {OperationState.COMPLETED}: only what is done can be taken back"
     if operation.state.settled:

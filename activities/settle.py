@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from settled.activities.artifacts import JSON
 from settled.activities.attempt import Person, Terms, as_answer, call_tool
@@ -26,13 +27,14 @@ from settled.activities.stores import Stores
 from settled.activities.tool_errors import failure_of
 from settled.activities.toolkit import Absent, Found, InFlux, Several, WriteTool
 from settled.activities.waking import somebody_waits, stop_waiting, wake_waiters
-from settled.workflows.contract.names import SETTLE
+from settled.workflows.contract.names import NO_SUCH_TOOL, SETTLE
 from settled.workflows.contract.operation import OperationState, Question, SettlementStep
 from settled.workflows.states import Event
 
 LOOKUP_SECONDS = 20.0
-LOST_GENERATIONS = 3
-"""How many generations a lost part of the past may have opened, as far as it is looked for."""
+LOST_GENERATIONS = 8
+"""How many later generations are looked for where a part of the past is lost: as many as may have been opened then.
+Each is a lookup more. An action that was declined, or asked to wait, more often than that is not found."""
 RESTING = {
     Move.DONE: "settled",
     Move.AWAIT_ATTEMPT: "an attempt is out",
@@ -55,13 +57,17 @@ class SettlementActivities:
         """One step of a settlement.
 
         Raises:
-            KeyError: this worker doesn't have the operation's tool; another one may.
+            ApplicationError: this worker doesn't have the operation's tool; it is tried again, for one that has it.
         """
         ledger, client = self.stores.ledger, activity.client()
         operation = await ledger.read(question.key)
         if operation is None:
             return SettlementStep(settled=True, note="the ledger has no such operation")
-        tool = self.registry.write(operation.subject.tool)
+        if operation.state.settled:
+            # Whatever tools this worker has: perhaps a person has said it, where no worker could.
+            await wake_waiters(client, ledger, operation)
+            return SettlementStep(settled=True, view=operation.view(), note=_at_rest(operation, Move.DONE))
+        tool = self._tool_of(operation)
         promise = Promise.of(tool)
         waiting = await somebody_waits(client, ledger, question.key)
         move = next_move(operation, promise, await ledger.now(), waiting=waiting)
@@ -84,6 +90,16 @@ class SettlementActivities:
             note=note,
         )
 
+    def _tool_of(self, operation: Operation) -> WriteTool:
+        tool, queue = self.registry.named(operation.subject.tool), activity.info().task_queue
+        if isinstance(tool, WriteTool):
+            return tool
+        name, key = operation.subject.tool, operation.key[:12]
+        raise ApplicationError(
+            f"this worker has no write {name!r}, of which operation {key} is; let one that has it serve {queue}",
+            type=NO_SUCH_TOOL,
+        )
+
     async def _make(
         self, move: Move, operation: Operation, tool: WriteTool, promise: Promise, *, waiting: bool
     ) -> tuple[Operation, str]:
@@ -99,7 +115,7 @@ class SettlementActivities:
             case Move.VOID:
                 entry = _entry(operation, Event.WITHDRAWN, note="no task waits for it any more")
             case _:
-                return operation, str((operation.result or {}).get("note") or RESTING[move])
+                return operation, _at_rest(operation, move)
         # Only if nothing else happened meanwhile: what was found out was about the operation as it stood then.
         amended = await self.stores.ledger.amend(
             operation.key, lambda current, _now: entry if current and current.seq == operation.seq else None
@@ -138,7 +154,7 @@ class SettlementActivities:
         # A tool may put anything into what it found; what can't be compared is no answer.
         except Exception as error:
             return judged(replace(lookup, answer=None, note=f"what the lookup found can't be read: {error}"[:500]))
-        if entry.event is not Event.FOUND or not isinstance(lookup.answer, Found):
+        if entry.event not in (Event.FOUND, Event.FOUND_UNDONE) or not isinstance(lookup.answer, Found):
             return entry
         text = json.dumps(answered(as_answer(lookup.answer.answer, tool.name)), sort_keys=True)
         return _entry(operation, entry.event, **entry.body, result=await self.stores.artifacts.put(text, JSON))
@@ -148,7 +164,7 @@ async def _ask(operation: Operation, tool: WriteTool, stored: bytes, key: str, a
     """Ask the service. A lookup that raises says nothing about the operation; nor does one that can't be made."""
     assert callable(tool.lookup), "only a tool with a lookup is looked up"
     assert tool.arguments is not None, "the registry refuses a tool without an input model"
-    person = Person(tenant=operation.subject.tenant, principal=operation.subject.principal)
+    person = Person.behind(operation.subject)
     try:
         # As they were sent; a deploy may have changed the model since.
         arguments = tool.arguments.model_validate_json(stored, strict=True)
@@ -178,6 +194,10 @@ def _keys_of_a_lost_past(operation: Operation) -> list[str]:
         remote_key(key, number) for key in others if key != operation.key for number in range(1, LOST_GENERATIONS + 1)
     ]
     return later + earlier
+
+
+def _at_rest(operation: Operation, move: Move) -> str:
+    return str((operation.result or {}).get("note") or RESTING[move])
 
 
 def _entry(operation: Operation, event: Event, **body: Any) -> Entry:

@@ -174,16 +174,30 @@ def _is_the_only_one(operation: Operation, promise: Promise, found: Found, argum
 def _found(
     operation: Operation, promise: Promise, found: Found, remote_key: str, arguments: Mapping[str, Any]
 ) -> Entry:
+    event, since = (Event.FOUND, "") if found.stands else (Event.FOUND_UNDONE, ", and that it was taken back since")
     if names_our_request(found, remote_key, arguments):
-        return _entry(operation, Event.FOUND, note="the lookup found it")
+        return _entry(operation, event, note=f"the lookup found it{since}")
     if _is_the_only_one(operation, promise, found, arguments):
-        return _entry(operation, Event.FOUND, note="the lookup found it, by the fields of which there is only one")
-    what = "doesn't carry our key" if found.key != remote_key else "shows another request under our key"
+        return _entry(operation, event, note=f"the lookup found it, by the fields of which there is only one{since}")
     return _entry(
         operation,
         Event.HANDED_TO_PERSON,
-        note=f"the lookup found a record that {what}",
+        note=f"the lookup found a record that {_what_is_odd(operation, found, remote_key)}",
         found={"key": found.key, "request": found.request},
+    )
+
+
+def _what_is_odd(operation: Operation, found: Found, remote_key: str) -> str:
+    if found.key == remote_key:
+        return "shows another request under our key"
+    ours, _, number = (found.key or "").rpartition("-")
+    if ours != remote_key.rpartition("-")[0] or not number.isdecimal():
+        return "doesn't carry our key"
+    if int(number) < operation.generation:
+        return f"is of generation {number} of this operation, an earlier one"
+    return (
+        f"is of generation {number} of this operation, which this ledger has lost: say that generation "
+        f"{operation.generation} was not executed; the record is found once the action is proposed again"
     )
 
 

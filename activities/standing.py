@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from settled.activities import protocol
 from settled.activities.admission import conflict_text
 from settled.activities.journal import Operation
 from settled.activities.outputs import Shown
@@ -67,7 +66,7 @@ def stand(
         seen: whether the principal may see what another one's equal action came to.
     """
     permit, intent = order.permit, order.intent
-    if operation is None or protocol.opens(operation, intent.generation):
+    if operation is None or (operation.state.closed and operation.generation < intent.generation):
         return _not_executed(permit, refused or "It was not sent.")
     other_request = operation.subject.fingerprint != intent.fingerprint
     if intent.generation in operation.undone_before:

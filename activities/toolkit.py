@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
@@ -91,6 +91,16 @@ class ShownTo(StrEnum):
     """Every principal of the tenant."""
 
 
+class Unsaid:
+    """Stands where a write says nothing. Nothing has a default that could mean a promise."""
+
+    def __repr__(self) -> str:
+        return "unsaid"
+
+
+UNSAID: Final = Unsaid()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Supersedes:
     """How a tool made its keys before. What was done under those keys is found, and not done again."""
@@ -101,6 +111,10 @@ class Supersedes:
     """The scope then."""
     tool: str = ""
     """The tool's name then, where it was another one."""
+    types: Mapping[str, type] = field(default_factory=dict)
+    """The types of those key fields that were of another type then: `str` or `int`, e.g. `{"order": str}`."""
+    undoes: str | Unsaid | None = UNSAID
+    """The tool that it took back then, where that was another one; None if it took nothing back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,16 +169,6 @@ class Tool:
 @dataclass(frozen=True, kw_only=True)
 class ReadTool(Tool):
     """A tool that changes nothing: it may run again, and beside others."""
-
-
-class Unsaid:
-    """Stands where a write says nothing. Nothing has a default that could mean a promise."""
-
-    def __repr__(self) -> str:
-        return "unsaid"
-
-
-UNSAID: Final = Unsaid()
 
 
 @dataclass(frozen=True, kw_only=True)

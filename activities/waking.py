@@ -12,6 +12,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from settled.activities.journal import Operation
 from settled.activities.ledger import Ledger, Waiter
 from settled.activities.ledger_rows import WaitsFor
+from settled.activities.registry import Registry
+from settled.activities.toolkit import WriteTool
 from settled.workflows.contract.names import SETTLEMENT, SETTLEMENT_LOOK, TASK_WAKE, settlement_id
 from settled.workflows.contract.operation import OperationState, Question
 
@@ -47,6 +49,27 @@ async def start_settlement(client: Client, key: str, task_queue: str, *, look: b
     )
 
 
+async def see_to_settlement(client: Client, registry: Registry, key: str, tool: str, task_queue: str) -> None:
+    """As `start_settlement`, for an operation of any tool. A settlement on the queue of a worker that hasn't got the
+    tool would find nobody who can take its steps, and stand in the way of one where somebody can.
+
+    Args:
+        client: of Temporal.
+        registry: the tools of this worker.
+        key: the operation.
+        tool: the operation's tool.
+        task_queue: this worker's.
+    """
+    if isinstance(registry.named(tool), WriteTool):
+        await start_settlement(client, key, task_queue)
+        return
+    try:
+        await client.get_workflow_handle(settlement_id(key)).signal(SETTLEMENT_LOOK)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise  # where none runs, the sweep of a worker that has the tool starts one
+
+
 async def wake_waiters(client: Client, ledger: Ledger, operation: Operation) -> None:
     """Tell each waiting task that the operation is worth asking about, once for each change."""
     if operation.state not in WORTH_WAKING:
@@ -57,9 +80,9 @@ async def wake_waiters(client: Client, ledger: Ledger, operation: Operation) -> 
         if waiter.woken_seq >= operation.seq or not _concerns(waiter, operation):
             continue
         if await _signal(client, waiter.task):
-            await ledger.join(operation.key, waiter.task, waiter.waits_for, woken_seq=operation.seq)
+            await ledger.wait(operation.key, waiter.task, waiter.waits_for, woken_seq=operation.seq)
         else:
-            await ledger.join(operation.key, waiter.task, WaitsFor.NOTHING)
+            await ledger.leave(operation.key, waiter.task)
 
 
 async def _wake_the_line(client: Client, ledger: Ledger, operation: Operation) -> None:
@@ -87,7 +110,7 @@ async def stop_waiting(ledger: Ledger, key: str) -> None:
     """Take back every wait for the operation's result."""
     for waiter in await ledger.waiters(key):
         if waiter.waits_for is WaitsFor.RESULT:
-            await ledger.join(key, waiter.task, WaitsFor.NOTHING)
+            await ledger.leave(key, waiter.task)
 
 
 def _concerns(waiter: Waiter, operation: Operation) -> bool:

@@ -52,4 +52,5 @@ async def _ask(stores: Stores, registry: Registry, order: Order, record: TaskRec
             seconds=order.seconds,
             task=record.task,
             known=order.known,
+            expected=order.intent.expected,
         )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -26,6 +27,8 @@ app.command()(transcript_cli.transcript)
 app.add_typer(ledger_cli.app, name="ledger")
 
 CONFIGURATION_EXIT = 2
+CLOSED_PIPE_EXIT = 141
+"""As of a tool that SIGPIPE has ended: whoever read the output has enough of it."""
 CHATTY = ("httpx2", "alembic")
 """Libraries that tell of each request and each step; what goes wrong they still tell."""
 
@@ -81,8 +84,9 @@ def local(
 
 def _leave(code: int) -> NoReturn:
     """End the process. The SDK's native threads can crash an interpreter that takes its time to exit; all is done."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BrokenPipeError):  # nobody reads it any more
+            stream.flush()
     os._exit(code)
 
 
@@ -92,6 +96,7 @@ def main() -> NoReturn:
         if not word.isascii() and word != word.encode(errors="replace").decode():
             sys.stderr.write(f"settled: {word.encode(errors='replace').decode()!r} is not text in UTF-8\n")
             _leave(CONFIGURATION_EXIT)
+    out = sys.stdout
     try:
         app()
     except ConfigurationError as error:
@@ -99,5 +104,7 @@ def main() -> NoReturn:
             sys.stderr.write(f"settled: {line}\n")
         _leave(CONFIGURATION_EXIT)
     except SystemExit as ended:
+        if sys.stdout is not out:  # typer puts something that says nothing in the place of a closed pipe
+            _leave(CLOSED_PIPE_EXIT)
         _leave(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
     _leave(0)

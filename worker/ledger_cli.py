@@ -74,11 +74,8 @@ async def _open(who: str, because: str) -> Opened:
     from settled.activities.epochs import Epochs
     from settled.activities.migrating import migrate
     from settled.worker.ledger_at import existing_database
-    from settled.worker.ledger_standing import revision_of
 
-    async with existing_database() as database:
-        if not await revision_of(database):
-            stop("SETTLED_DATABASE_URL: the database holds no ledger", WRONG_USE_EXIT)
+    async with existing_database(writing=True) as database:
         # The copy may be of an earlier release, which had no epochs.
         await migrate(database)
         return await Epochs(database).open(who, because)
@@ -88,7 +85,7 @@ async def _close(who: str) -> Epoch | None:
     from settled.activities.epochs import Epochs
     from settled.worker.ledger_at import existing_database
 
-    async with existing_database() as database:
+    async with existing_database(writing=True) as database:
         return await Epochs(database).close(who)
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from alembic.script import ScriptDirectory
 from sqlalchemy import Row, func, inspect, select, text
+from sqlalchemy.engine import make_url
 
 import settled.activities.migrations
 from settled.activities import schema
 from settled.activities.database import Database
+from settled.worker.settings import load_settings
 from settled.workflows.contract.operation import OperationState
 
 
@@ -74,7 +76,7 @@ async def standing_of(database: Database) -> LedgerStanding:
         row = (await connection.execute(opened)).first()
     return LedgerStanding(
         kind=database.engine.dialect.name,
-        place=database.engine.url.render_as_string(hide_password=True),
+        place=make_url(load_settings().database_url).render_as_string(hide_password=True),
         revision=revision,
         newest=newest_revision(),
         counts={state: counts[state] for state in OperationState if state in counts},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from settled.worker.options import AsJson, Because, Who, person
-from settled.worker.printing import WRONG_USE_EXIT, moment, say_table, stamp, stop
+from settled.worker.printing import WRONG_USE_EXIT, moment, safe, say_table, stamp, stop
 from settled.worker.settings import load_settings
 from settled.workflows.contract.operation import OperationState, Resolution, Resolved
 from settled.workflows.errors import ConfigurationError
@@ -89,18 +89,17 @@ def resolve(
     word = _word(outcome, because, person(who))
     whole = asyncio.run(_key_of(key))
     asyncio.run(_give(whole, word, key, timeout))
-    _show(whole, as_json=False)
+    _show_what_it_came_to(whole)
 
 
 def _word(outcome: Resolved, because: str, who: str) -> Resolution:
-    from temporalio.exceptions import ApplicationError
+    from settled.workflows.words import faults_of
 
-    from settled.workflows.settlement import resolution
-
-    try:
-        return resolution(({"outcome": outcome, "because": because, "who": who},))
-    except ApplicationError as error:
-        stop(error.message, WRONG_USE_EXIT)
+    given = {"outcome": outcome, "because": because, "who": who}
+    if faults := faults_of([given]):
+        # Each field but the outcome is an option of the same name.
+        stop("; ".join(f"--{fault}" for fault in faults), WRONG_USE_EXIT)
+    return Resolution.model_validate(given)
 
 
 async def _listed(wanted: Wanted, limit: int) -> list[Listed]:
@@ -129,9 +128,10 @@ async def _give(key: str, word: Resolution, named: str, seconds: float) -> None:
 
     async with existing_database() as database:
         operation = await Ledger(database).read(key)
+    meant = generation_in(named)
     if operation is not None:
         # The word is about what was looked at, and not about what may be there by the time when it is heard.
-        word = word.model_copy(update={"generation": generation_in(named) or operation.generation})
+        word = word.model_copy(update={"generation": operation.generation if meant is None else meant})
     if operation is not None and protocol.resolve(operation, EVENTS[word.outcome], {}, word.generation) is None:
         # The settlement would say the same; it need not be started for that.
         stop(why_not(operation, word))
@@ -156,6 +156,16 @@ def _show(key: str, *, as_json: bool) -> None:
         return
     for line in operation_story.lines_of(story):
         typer.echo(line)
+
+
+def _show_what_it_came_to(key: str) -> None:
+    """Show the operation after the word; the word is taken, whether or not that can be done."""
+    try:
+        _show(key, as_json=False)
+    # Whatever it is, a closed pipe included: who reads the exit code asks what became of the word.
+    except Exception as error:
+        why = str(error) or type(error).__name__
+        typer.echo(f"settled: the word is taken; the operation can't be shown now: {safe(why)}", err=True)
 
 
 def _cells(one: Listed) -> Sequence[str]:

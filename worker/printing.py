@@ -11,6 +11,10 @@ import typer
 
 REFUSED_EXIT = 1
 WRONG_USE_EXIT = 2
+BEYOND, BEFORE = "the end of time", "the beginning of time"
+LAST_STAMP, FIRST_STAMP = "9999-12-31T23:59:59.999999+00:00", "0001-01-01T00:00:00+00:00"
+NOT_IN_CALENDAR = (ValueError, OverflowError, OSError)
+"""What a time raises that no calendar has: a promise for ever, say."""
 
 
 def safe(text: str) -> str:
@@ -52,10 +56,16 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def moment(seconds: float) -> str:
-    """A time of the store's clock, as people here write it."""
-    return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(timespec="seconds")
+    """A time of the store's clock, as people here write it; in a word where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(timespec="seconds")
+    except NOT_IN_CALENDAR:
+        return BEYOND if seconds > 0 else BEFORE
 
 
 def stamp(seconds: float) -> str:
-    """The same for programs."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
+    """The same for programs; where no calendar has it, the nearest time that it has."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except NOT_IN_CALENDAR:
+        return LAST_STAMP if seconds > 0 else FIRST_STAMP

@@ -115,8 +115,9 @@ async def check_keys(stores: Stores, registry: Registry) -> None:
     for name, (newest, *older) in forms.items():
         if standing[name] not in {form.declaration for form in (newest, *older)}:
             faults.append(
-                f"tool {name}: its key or scope has changed, so that what was done under the old keys would be done "
-                f"again; say what it was with supersedes=(Supersedes(…),). The ledger has {standing[name]}"
+                f"tool {name}: its keys have changed (key, scope, a key field's type, or undoes), so that what was "
+                f"done under the old ones would be done again; say what they were with supersedes=(Supersedes(…),). "
+                f"The ledger has {standing[name]}"
             )
     if faults:
         raise ConfigurationError("\n".join(faults))

@@ -253,7 +253,8 @@ class AgentTask:
             result = await closing
         except ActivityError as error:
             self.show(Status.FAILED)
-            message = f"failed: the task could not be closed: {error.cause}"
+            why = error.cause.message if isinstance(error.cause, ApplicationError) else error.cause
+            message = f"failed: the task could not be closed: {why}"
             raise ApplicationError(message, type=names.TASK_NOT_SUCCEEDED, non_retryable=True) from None
         self.ended = result
         self.show(result.status)

@@ -1,18 +1,23 @@
-"""Every activity that the workflows ask, with its type, its timeouts and its retries: the only place that does."""
+"""Every activity that the workflows ask, with its type, its timeouts and its retries: the only place that does.
+
+An operator may complete an activity with any value (`temporal activity complete`), or fail it (`temporal activity
+fail`). So every answer is taken as plain JSON, and then read as its value: what doesn't fit is asked for again, and so
+is what failed in a way that the activity doesn't mean.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, RetryState
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, is_cancelled_exception
 
+from settled.workflows import fits
 from settled.workflows.contract import names
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.loop import Ending
@@ -28,6 +33,8 @@ from settled.workflows.contract.operation import (
 from settled.workflows.contract.result import TaskResult
 from settled.workflows.contract.task import Conduct, Opened
 from settled.workflows.contract.turn import Ask, Proposal, Read, Turn
+from settled.workflows.contract.values import Value
+from settled.workflows.loop import UnknownCommand, recheck_after
 
 STORE_TIMEOUT = timedelta(seconds=60)
 STORE_RETRIES = RetryPolicy(maximum_interval=timedelta(seconds=30))
@@ -37,18 +44,76 @@ ATTEMPT_MARGIN = timedelta(seconds=15)
 """On top of a write's own time budget: for the claim, and for storing the outcome."""
 LONGEST_QUEUE = timedelta(minutes=10)
 """How long a dispatch may stay without an end (queued, paused, with a dead worker) before its permit is voided."""
+AGAIN_SECONDS = 1.0
+"""Until an activity is first asked again; the wait doubles up to an hour."""
+Answer = TypeVar("Answer", bound=Value)
+
+
+async def _answer(
+    shape: type[Answer],
+    kind: str,
+    *args: Any,
+    fit: Callable[[Answer], bool] = lambda _: True,
+    meant: Callable[[ActivityError], bool] = lambda _: False,
+    **terms: Any,
+) -> Answer:
+    """An activity's answer; asked for again, after a wait, until there is one that fits.
+
+    Args:
+        shape: the value that is expected.
+        kind: the activity's type.
+        args: its arguments.
+        fit: whether a value of that shape can be acted on.
+        meant: whether a failure is one that the activity itself decided on, for the caller to deal with.
+        terms: its timeouts, and so on.
+
+    Raises:
+        ActivityError: it failed as it meant to, or was cancelled.
+    """
+    again = 0
+    while True:
+        try:
+            given = await workflow.execute_activity(kind, args=args, **terms)
+        except ActivityError as error:
+            if is_cancelled_exception(error) or meant(error):
+                raise
+            wrong = f"failed: {error.cause}"
+        else:
+            if (answer := _read(shape, given, fit)) is not None:
+                return answer
+            wrong = f"was completed with what is no {shape.__name__}"
+        pause = recheck_after(AGAIN_SECONDS, again)
+        workflow.logger.warning("%s %s; it is asked again in %s", kind, wrong[:300], pause)
+        await workflow.sleep(pause, summary=f"{kind} is asked again")
+        again += 1
+
+
+def _read(shape: type[Answer], given: Any, fit: Callable[[Answer], bool] = lambda _: True) -> Answer | None:
+    """The value that an activity was completed with; None if it is none of that shape, or can't be acted on.
+
+    Raises:
+        UnknownCommand: it is whole, but for a command from a newer release.
+    """
+    try:
+        answer = shape.model_validate(given)
+    except ValidationError as error:
+        # Not asked again: a worker of the newer release reads this history, too, and for it the answer fits.
+        if all(fault["type"] == "union_tag_invalid" for fault in error.errors(include_url=False)):
+            raise UnknownCommand(f"a newer release's command can't be decoded: {error}") from error
+        return None
+    return answer if fit(answer) else None
 
 
 async def open_task(inputs: Sequence[Any]) -> Opened:
     """Validate the task's inputs, and freeze what holds for the whole task."""
-    opened: Opened = await workflow.execute_activity(
+    return await _answer(
+        Opened,
         names.OPEN_TASK,
-        args=list(inputs),
-        result_type=Opened,
+        *inputs,
+        fit=fits.opened_fits,
         start_to_close_timeout=STORE_TIMEOUT,
         retry_policy=STORE_RETRIES,
     )
-    return opened
 
 
 async def request_model(ask: Ask, conduct: Conduct) -> Turn:
@@ -57,15 +122,16 @@ async def request_model(ask: Ask, conduct: Conduct) -> Turn:
     Raises:
         ActivityError: it failed for good, or was cancelled.
     """
-    turn: Turn = await workflow.execute_activity(
+    return await _answer(
+        Turn,
         names.REQUEST_MODEL,
         ask,
-        result_type=Turn,
+        fit=fits.turn_fits,
+        meant=_in_the_end,
         start_to_close_timeout=timedelta(seconds=conduct.model_seconds),
         heartbeat_timeout=timedelta(seconds=30),
         retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=60), maximum_attempts=conduct.model_attempts),
     )
-    return turn
 
 
 def attempts_of(error: ActivityError) -> int | None:
@@ -85,10 +151,11 @@ async def run_read(head: str, call: Proposal, conduct: Conduct) -> CallResult:
     """
     read = Read(head=head, slot=call.slot, tool=call.tool, seconds=call.seconds, attempts=conduct.read_attempts)
     try:
-        result: CallResult = await workflow.execute_activity(
+        return await _answer(
+            CallResult,
             names.RUN_READ,
             read,
-            result_type=CallResult,
+            meant=_in_the_end,
             start_to_close_timeout=timedelta(seconds=call.seconds) + ATTEMPT_MARGIN,
             heartbeat_timeout=timedelta(seconds=20),
             retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=30), maximum_attempts=conduct.read_attempts),
@@ -100,7 +167,6 @@ async def run_read(head: str, call: Proposal, conduct: Conduct) -> CallResult:
         return CallResult(
             slot=call.slot, error=ErrorKind.UNAVAILABLE, note=f"{call.tool} gave no answer: {error.cause}"[:300]
         )
-    return result
 
 
 async def dispatch(order: Order) -> Outcome:
@@ -120,68 +186,85 @@ async def dispatch(order: Order) -> Outcome:
     # A paused activity has no timeouts, so the wait has one of its own.
     done, _ = await workflow.wait([sending], timeout=(seconds + LONGEST_QUEUE).total_seconds())
     if done and sending.exception() is None:
-        with suppress(ValidationError):  # an operator may have completed the activity, with anything
-            return Outcome.model_validate(sending.result())
+        outcome = _read(Outcome, sending.result())
+        if outcome is not None:
+            return outcome
     sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     return await reconcile(order)
 
 
 async def reconcile(order: Order) -> Outcome:
     """Ask how an operation stands; void a dispatch that left no trace."""
-    outcome: Outcome = await workflow.execute_activity(
+    return await _answer(
+        Outcome,
         names.RECONCILE,
         order,
-        result_type=Outcome,
         summary=order.tool,
         start_to_close_timeout=STORE_TIMEOUT,
         retry_policy=STORE_RETRIES,
     )
-    return outcome
 
 
 async def review() -> LedgerView:
-    """Ask how the task's operations stand, with a settlement at work on each that isn't settled."""
-    view: LedgerView = await workflow.execute_activity(
+    """Ask how the task's operations stand, with a settlement at work on each that isn't settled.
+
+    Raises:
+        ActivityError: the task was cancelled, and there is nothing to wait for any more.
+    """
+    return await _answer(
+        LedgerView,
         names.REVIEW,
-        result_type=LedgerView,
+        meant=lambda _: workflow.cancellation_reason() is not None,
         start_to_close_timeout=STORE_TIMEOUT,
         retry_policy=STORE_RETRIES,
     )
-    return view
 
 
 async def close_task(ending: Ending) -> TaskResult:
-    """Withdraw, answer, judge, and say how it ended."""
-    result: TaskResult = await workflow.execute_activity(
+    """Withdraw, answer, judge, and say how it ended.
+
+    Raises:
+        ActivityError: it can't be done, now or later.
+    """
+    return await _answer(
+        TaskResult,
         names.CLOSE_TASK,
         ending,
-        result_type=TaskResult,
+        fit=fits.task_result_fits,
+        meant=_by_name,
         start_to_close_timeout=timedelta(minutes=10),
         retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=30)),
     )
-    return result
 
 
 async def resolve(asked: Resolve) -> ResolveAnswer:
-    """Take a person's word."""
-    answer: ResolveAnswer = await workflow.execute_activity(
+    """Take a person's word. Asked again, it is the same word: it goes by the update's id."""
+    return await _answer(
+        ResolveAnswer,
         names.RESOLVE,
         asked,
-        result_type=ResolveAnswer,
         summary=f"{asked.resolution.outcome}, says {asked.resolution.who}"[:200],
         start_to_close_timeout=STORE_TIMEOUT,
         retry_policy=STORE_RETRIES,
     )
-    return answer
 
 
 async def settle(question: Question) -> SettlementStep:
     """Take one step of a settlement."""
-    step: SettlementStep = await workflow.execute_activity(
+    return await _answer(
+        SettlementStep,
         names.SETTLE,
         question,
-        result_type=SettlementStep,
         start_to_close_timeout=timedelta(seconds=60),
         retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=60)),
     )
-    return step
+
+
+def _in_the_end(_: ActivityError) -> bool:
+    """A model request or a read that fails for good, by itself or at an operator's hand, has its place in the loop."""
+    return True
+
+
+def _by_name(error: ActivityError) -> bool:
+    """Closing says by a type of its own that it can't be done."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type in (names.TASK_LOST, names.CANNOT_CLOSE)

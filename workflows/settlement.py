@@ -6,6 +6,7 @@ ledger, so a new run starts where the old one ended.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,9 +24,12 @@ with workflow.unsafe.imports_passed_through():
         Question,
         Resolution,
         Resolve,
-        Resolved,
         SettlementStep,
     )
+    from settled.workflows.words import faults_of, word_in
+
+MOST_PAUSE_SECONDS = 30 * 86_400.0
+"""No step is due later; a wait that a timer can't hold would hang the settlement."""
 
 
 @workflow.defn(name=names.SETTLEMENT)
@@ -56,7 +60,7 @@ class Settlement:
             if workflow.info().is_continue_as_new_suggested() and quiet:
                 workflow.continue_as_new(question)
             # Never at once: a step that changes nothing must not spin.
-            await self.pause(seen, max(step.after, 0.01))
+            await self.pause(seen, min(max(step.after, 0.01), MOST_PAUSE_SECONDS))
 
     async def pause(self, seen: int, seconds: float) -> None:
         """Wait until somebody asks to look, or the time is over."""
@@ -89,7 +93,8 @@ class Settlement:
 
     @resolve.validator
     def _must_be_a_word(self, *words: Any) -> None:
-        resolution(words)
+        if faults := faults_of(words):
+            raise not_a_word(faults)
 
     @workflow.query(name="status", description="What the last step found, and what is waited for.")
     def status(self) -> SettlementStep | None:
@@ -111,17 +116,16 @@ def asked(inputs: tuple[Any, ...]) -> Question:
 
 
 def resolution(words: tuple[Any, ...]) -> Resolution:
-    """A person's word.
+    """A person's word, read from history.
 
     Raises:
-        ApplicationError: it is none; the text has a line for each fault.
+        ApplicationError: it is none.
     """
-    try:
-        given = Resolution.model_validate(words[0] if len(words) == 1 else None)
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc'])) or 'input'}: {fault['msg']}" for fault in error.errors()]
-        raise ApplicationError("; ".join(faults), type=names.NOT_RESOLVED, non_retryable=True) from None
-    if not given.outcome.known:
-        message = f"outcome: must be {' or '.join(Resolved)}, not {given.outcome.value!r}"
-        raise ApplicationError(message, type=names.NOT_RESOLVED, non_retryable=True)
-    return given
+    if (word := word_in(words)) is None:
+        raise not_a_word(faults_of(words) or ["input: this release doesn't know such a word"])
+    return word
+
+
+def not_a_word(faults: Sequence[str]) -> ApplicationError:
+    """The refusal of what a person said."""
+    return ApplicationError("; ".join(faults), type=names.NOT_RESOLVED, non_retryable=True)

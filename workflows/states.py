@@ -5,7 +5,7 @@
                DISPATCHED, UNKNOWN ─DECLINED▶ REJECTED        (no other attempt is out)
                DISPATCHED, UNKNOWN ─NOT_SENT▶ NOT_EXECUTED    (no other attempt is out)
     no answer  DISPATCHED ─UNCLEAR, EXPIRED, DECLINED_WHILE_OTHERS_OUT, NOT_SENT_WHILE_OTHERS_OUT▶ UNKNOWN
-    lookup     UNKNOWN ─FOUND▶ COMPLETED   UNKNOWN ─ABSENT_FINAL▶ NOT_EXECUTED
+    lookup     UNKNOWN ─FOUND▶ COMPLETED   UNKNOWN ─FOUND_UNDONE▶ UNDONE   UNKNOWN ─ABSENT_FINAL▶ NOT_EXECUTED
                UNKNOWN ─ABSENT_RESEND▶ RESENDABLE ─CLAIMED▶ DISPATCHED
     no lookup  UNKNOWN ─NOTHING_OUT▶ NOT_EXECUTED
     give up    NONE ─WITHDRAWN▶ NOT_EXECUTED   NONE ─MISSED▶ UNKNOWN   RESENDABLE ─WITHDRAWN▶ UNKNOWN
@@ -60,6 +60,8 @@ class Event(OpenEnum):
     """A task gave up before its permit was spent: the permit is void."""
     FOUND = "found"
     """A lookup found the effect, under our key and with our request."""
+    FOUND_UNDONE = "found_undone"
+    """A lookup found the effect, and that it has been taken back since."""
     ABSENT_FINAL = "absent_final"
     """A lookup said absent when no attempt could land any more."""
     ABSENT_RESEND = "absent_resend"
@@ -81,7 +83,7 @@ class Event(OpenEnum):
     WORD_REFUSED = "word_refused"
     """A person said something that wasn't asked for: it changes nothing, now or when it is heard again."""
     UNDONE = "undone"
-    """Another operation, now completed, has taken it back."""
+    """Another operation, now completed, has taken it back; or a person says so."""
     ALARM = "alarm"
     """A fact contradicts what was settled: there may be two effects."""
 
@@ -114,6 +116,7 @@ TRANSITIONS: dict[OperationState, dict[Event, OperationState]] = {
         Event.RESTORED: UNKNOWN,
         Event.LATE_NO: UNKNOWN,
         Event.FOUND: COMPLETED,
+        Event.FOUND_UNDONE: UNDONE,
         Event.ABSENT_FINAL: NOT_EXECUTED,
         Event.ABSENT_RESEND: RESENDABLE,
         Event.ABSENT_SO_FAR: UNKNOWN,
@@ -185,6 +188,7 @@ EVIDENCE: dict[Event, Evidence] = {
     Event.RESTORED: Evidence.NO_ANSWER,
     Event.WITHDRAWN: Evidence.WITHDRAWAL,
     Event.FOUND: Evidence.LOOKUP,
+    Event.FOUND_UNDONE: Evidence.LOOKUP,
     Event.ABSENT_FINAL: Evidence.LOOKUP,
     Event.ABSENT_RESEND: Evidence.LOOKUP,
     Event.ABSENT_SO_FAR: Evidence.LOOKUP,

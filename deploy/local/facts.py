@@ -45,6 +45,7 @@ ROWS: Mapping[Event, Said] = {
     Event.UNCLEAR: ("unknown", "no answer that can be trusted came back: it may have happened, so it is looked up"),
     Event.EXPIRED: ("unknown", "its time is over and nobody reported: it may have happened, so it is looked up"),
     Event.MISSED: ("unknown", "the dispatch left no trace: its permit is void, and it is looked up"),
+    Event.FOUND_UNDONE: ("lookup", "the service has it, and it was taken back since"),
     Event.FOUND: ("lookup", "the service has it, under our key and with our request: it was done"),
     Event.ABSENT_FINAL: ("lookup", "the service doesn't have it, and it can't land any more: it did not happen"),
     Event.ABSENT_RESEND: ("lookup", "the service doesn't have it, and a resend is safe: permit {permit} is issued"),

@@ -73,6 +73,18 @@ def stands(state: OperationState, generation: int = 1) -> Operation:
     return Operation(**{**vars(operation), "generation": generation})
 
 
+# --- What earlier calls of the response lead to ---
+
+
+async def test_a_generation_that_earlier_calls_are_to_lead_to_is_marked_as_expected() -> None:
+    """A reservation after a release: the ledger doesn't know yet whether there is anything to release."""
+    earlier = Earlier(undone={TODAY: 1})
+    meant = await Books().meanings.of(RESERVE, ASKED, earlier)
+    assert (meant.generation, meant.expected) == (2, True)
+    assert not (await Books().means()).expected
+    assert not (await Books({TODAY: stands(S.UNDONE)}).means()).expected, "the ledger has it so"
+
+
 # --- Earlier keys ---
 
 

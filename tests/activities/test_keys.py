@@ -2,7 +2,7 @@
 
 import hashlib
 import inspect
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -28,6 +28,22 @@ class Pay(Arguments):
     currency: str = "EUR"
     speed: Speed = Speed.SLOW
     notes: list[str] = Field(default_factory=list)
+
+
+class PayInCents(Arguments):
+    order: str
+    amount: int
+    currency: str = "EUR"
+
+
+class Currency(StrEnum):
+    EUR = "EUR"
+
+
+class PayInCurrency(Arguments):
+    order: str
+    amount: Decimal
+    currency: Currency = Currency.EUR
 
 
 async def pay(asked: Pay, call: Call) -> Answer:
@@ -202,8 +218,14 @@ def test_services_see_different_keys_for_different_actions() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [tool(("order",)), tool(scope=Scope.TASK), tool(name="pay_again")],
-    ids=["other fields", "other scope", "other name"],
+    [
+        tool(("order",)),
+        tool(scope=Scope.TASK),
+        tool(name="pay_again"),
+        replace(PAY, undoes="order"),
+        replace(PAY, arguments=PayInCents),
+    ],
+    ids=["other fields", "other scope", "other name", "takes something back", "another type"],
 )
 def test_r75c_a_declaration_that_gives_other_keys_reads_differently(other: WriteTool) -> None:
     assert key_declaration(other) != key_declaration(PAY)
@@ -211,7 +233,8 @@ def test_r75c_a_declaration_that_gives_other_keys_reads_differently(other: Write
 
 def test_r75c_a_declaration_that_gives_the_same_keys_reads_the_same() -> None:
     assert key_declaration(tool(("currency", "amount", "order"))) == key_declaration(PAY)
-    assert key_declaration(PAY) == '[1,"pay","business",["amount","currency","order"]]'
+    assert key_declaration(PAY) == ('[1,"pay","business",[["amount","Decimal"],["currency","str"],["order","str"]],""]')
+    assert key_declaration(replace(PAY, arguments=PayInCurrency)) == key_declaration(PAY), "an Enum of text is text"
 
 
 def test_a_key_field_that_has_no_faithful_form_is_refused() -> None:
@@ -219,4 +242,4 @@ def test_a_key_field_that_has_no_faithful_form_is_refused() -> None:
         weight: Annotated[float, Field(allow_inf_nan=True)]
 
     with pytest.raises(ValueError, match="nan has no JSON form"):
-        key_of(Weigh(weight=float("nan")), tool(("weight",)))
+        key_of(Weigh(weight=float("nan")), replace(tool(("weight",)), arguments=Weigh))

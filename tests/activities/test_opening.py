@@ -8,8 +8,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from settled.activities.agents import MOST_FAULTS, AgentProfile, ProfileLimits
-from settled.activities.opening import _faults_of_budget, _limits, parse
+from settled.activities.opening import _limits, parse
 from settled.activities.registry import discover, tool_schema
+from settled.activities.request_faults import faults_of_agent, faults_of_budget, readable_part
 from settled.activities.roots import Root, root_of
 from settled.workflows.contract.task import Budget, Criterion, Limits, TaskRequest
 from settled.workflows.converter import data_converter
@@ -255,7 +256,56 @@ def test_r52_what_a_budget_leaves_out_is_the_profiles() -> None:
     ids=str,
 )
 def test_r52_a_budget_above_the_profiles_limits_is_refused(budget: Budget, lines: list[str]) -> None:
-    assert _faults_of_budget(budget, PROFILE) == lines
+    assert faults_of_budget(budget, PROFILE) == lines
+
+
+def judged(given: Any, agent: str | None = "stock-clerk") -> list[str]:
+    """What is wrong with the readable part of a refused request, on a worker with this one agent."""
+    assert parse([given])[0] is None
+    part = readable_part([given])
+    assert part is not None
+    return faults_of_agent(part, agent, {"stock-clerk": PROFILE})
+
+
+def test_r103_faults_of_other_kinds_are_found_beside_an_unknown_field() -> None:
+    """A line for each fault, at once: what can be read is judged, whatever can't be."""
+    assert judged({"goal": "x", "tols": [], "budget": {"turns": 6, "pages": 1}, "tools": ["rm"]}) == [
+        "tools: agent 'stock-clerk' has no tool 'rm'; it has lookup_stock, reserve_stock",
+        "budget.turns: 6 is above the agent's limit of 5",
+    ]
+    assert judged({"tols": [], "budget": {"turns": 6, "requests": "x"}}) == [
+        "budget.turns: 6 is above the agent's limit of 5"
+    ]
+    assert judged({"goal": "x", "tols": [], "budget": {"turns": 5}}) == []
+
+
+def test_r103_beside_an_agent_that_nobody_knows_what_no_agent_allows_is_named() -> None:
+    given = {"goal": "x", "budget": {"turns": 6, "requests": 10}, "tools": ["rm", "lookup_stock"], "tols": []}
+    allowed_by_none = [
+        "tools: no agent has a tool 'rm'",
+        "budget.turns: 6 is above every agent's limit; the highest is 5",
+    ]
+    unknown = "agent: there is no agent 'nope'; this worker has stock-clerk"
+    assert judged(given, "nope") == [unknown, *allowed_by_none]
+    assert judged(given, None) == allowed_by_none
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [[], ["x", "y"], [5], [""], [None], [RawValue(Payload(data=b"x"))]],
+    ids=str,
+)
+def test_where_there_is_no_object_nothing_of_it_is_judged(inputs: list[Any]) -> None:
+    assert readable_part(inputs) is None
+
+
+@pytest.mark.parametrize(
+    "odd", [NAN, 10**5000, "\ud83d", [NAN], {"x": INF}], ids=["nan", "digits", "half", "list", "inf"]
+)
+def test_what_no_json_can_hold_is_passed_over(odd: Any) -> None:
+    """It has its own line; it must not be in the way of the others."""
+    part = readable_part([{"goal": odd, "tenant": odd, "acceptance": odd, "budget": {"turns": 9, "wall_seconds": odd}}])
+    assert part == TaskRequest(goal="unread", budget=Budget(turns=9))
 
 
 def test_r6_model_limit_system_and_tools_are_frozen_with_the_task() -> None:

@@ -520,7 +520,10 @@ async def test_r75_only_a_documented_refusal_is_believed_to_have_changed_nothing
 
 def test_r33_the_family_says_what_its_service_promises() -> None:
     assert faults_of(lookup_stock) == faults_of(reserve_stock) == faults_of(release_stock) == []
-    assert key_forms(reserve_stock)[0].declaration == '[1,"reserve_stock","business",["line","order","sku"]]'
+    assert (
+        key_forms(reserve_stock)[0].declaration
+        == '[1,"reserve_stock","business",[["line","int"],["order","str"],["sku","str"]],""]'
+    )
     assert (reserve_stock.scope, reserve_stock.dedupes) == (Scope.BUSINESS, FOREVER)
     assert reserve_stock.lookup is find_reservation
     assert reserve_stock.resources is not None
@@ -530,7 +533,8 @@ def test_r33_the_family_says_what_its_service_promises() -> None:
 
 
 def test_a_release_has_the_key_fields_and_the_resources_of_the_reservation_it_undoes() -> None:
-    assert key_forms(release_stock)[0].declaration == '[1,"release_stock","business",["line","order","sku"]]'
+    declared = '[1,"release_stock","business",[["line","int"],["order","str"],["sku","str"]],"reserve_stock"]'
+    assert key_forms(release_stock)[0].declaration == declared
     assert release_stock.key == reserve_stock.key
     assert (release_stock.undoes, release_stock.lookup) == (reserve_stock.name, find_release)
     assert (release_stock.scope, release_stock.dedupes) == (Scope.BUSINESS, FOREVER)

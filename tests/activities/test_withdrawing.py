@@ -95,7 +95,7 @@ async def test_what_was_not_sent_and_nobody_else_wants_is_closed(
 async def test_what_another_task_waits_for_is_left_to_it(
     stores: Stores, temporal: Client, order: Order, task: str, other: str
 ) -> None:
-    await stores.ledger.join(order.intent.key, task, WaitsFor.RESULT)
+    await stores.ledger.wait(order.intent.key, task, WaitsFor.RESULT)
     withdrawn = await give_up(stores, temporal, order, task)
     assert (withdrawn.operation, withdrawn.left) == (None, True)
     assert [one.task for one in await stores.ledger.waiters(order.intent.key)] == [other], "and is its own no more"
@@ -114,7 +114,7 @@ async def test_a_task_that_is_gone_waits_for_nothing(stores: Stores, temporal: C
 async def test_who_only_waits_for_its_resource_does_not_want_it(
     stores: Stores, temporal: Client, order: Order, task: str, other: str
 ) -> None:
-    await stores.ledger.join(order.intent.key, other, WaitsFor.RESOURCE)
+    await stores.ledger.wait(order.intent.key, other, WaitsFor.RESOURCE)
     assert state_of(await give_up(stores, temporal, order, task)) is S.NOT_EXECUTED
 
 

@@ -226,9 +226,7 @@ class Meeting(Ledger):
         self.looked.set()
         return waiters
 
-    async def join(
-        self, key: str, task: str, waits_for: WaitsFor | None = None, *, woken_seq: int | None = None
-    ) -> None:
+    async def join(self, key: str, task: str, waits_for: WaitsFor | None = None) -> None:
         """Begin to wait, or take a wait back."""
         begins = waits_for is WaitsFor.RESULT
         meeting = not self.waits.is_set()
@@ -236,7 +234,7 @@ class Meeting(Ledger):
             self.begins.set()
         if meeting:
             await (self.looked if begins else self.waits).wait()
-        await super().join(key, task, waits_for, woken_seq=woken_seq)
+        await super().join(key, task, waits_for)
         if meeting:
             (self.waits if begins else self.taken_back).set()
             await self.taken_back.wait()

@@ -74,7 +74,7 @@ async def test_r75c_a_worker_that_does_not_know_the_old_key_refuses_to_start(tem
     """And one line says what to declare."""
     async with open_desk(temporal, tmp_path, registry=tools(), working=False):
         pass
-    with pytest.raises(ConfigurationError, match=r"tool reserve_stock: .* say what it was with supersedes="):
+    with pytest.raises(ConfigurationError, match=r"tool reserve_stock: .* say what they were with supersedes="):
         async with open_desk(temporal, tmp_path, registry=changed(), working=False):
             pass
 

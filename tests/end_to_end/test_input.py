@@ -91,6 +91,29 @@ async def test_every_fault_is_named_at_once(desk: Desk) -> None:
     await desk.record("invalid_task", handle)
 
 
+async def test_faults_of_every_kind_are_named_at_once(desk: Desk) -> None:
+    """An unknown field, an unknown agent, a check that isn't there, and a budget that no agent has."""
+    given = {"tols": [], "agent": "nope", "budget": {"turns": 999, "pages": 1}, "acceptance": [{"check": "magic"}]}
+    handle = await desk.start({"goal": "x", **given}, "settlement-of-nothing")
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert [line.split(":")[0] for line in str(failure.value.cause).removeprefix("InvalidTask: ").splitlines()] == [
+        "budget.pages",
+        "tols",
+        "agent",
+        "budget.turns",
+        "task id",
+        "acceptance.0.check",
+    ]
+
+
+async def test_of_thousands_of_unknown_fields_the_number_is_told(desk: Desk) -> None:
+    handle = await desk.start({"goal": "x", **{f"field_{number}": 1 for number in range(3_000)}})
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert str(failure.value.cause).endswith("and 2950 more")
+
+
 @pytest.mark.parametrize(
     "payload",
     [

@@ -205,4 +205,4 @@ async def test_every_unsettled_operation_of_a_closed_task_is_handed_on_however_m
         ask = Claim(subject=about, generation=1, permit=1, seconds=1.0, task="many", declaration=declaration)
         await ledger.claim(f"{number:064x}", ask)
     assert len((await ledger.view("many")).unsettled) == 20
-    assert len(await ledger.unsettled_keys("many")) == 25
+    assert len(await ledger.unsettled("many")) == 25

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,12 +12,18 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from settled.activities.ledger_lists import Listed, Wanted
+from settled.activities.ledger_rows import WaitsFor
 from settled.activities.registry import Registry, discover
 from settled.activities.toolkit import ShownTo, WriteTool
+from settled.activities.waking import wake_waiters
 from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.operation import OperationState
+from settled.workflows.states import Event
 from tests.desk import Desk, hurried, open_desk, reserve, result_of, status_of, until
 from tests.end_to_end.test_writes import GOAL, shown
+from tests.protocol.books import note, report
+from tests.protocol.stories import order
 
 
 async def blocked(desk: Desk, task: str) -> bool:
@@ -69,6 +76,53 @@ async def test_r69_the_first_task_s_cancel_does_not_give_up_the_second_one_s_act
     result = await result_of(handles[1])
     assert [one.state for one in result.operations] == [OperationState.COMPLETED]
     assert len(await desk.effects(order="1001")) == 1
+
+
+async def test_r73_who_has_waited_for_its_turn_and_finds_another_request_there_has_no_part_in_it(desk: Desk) -> None:
+    """R73, B28: two tasks wait with different requests for one action. The second one is told of the conflict, ends
+    at once, and counts nothing as its own.
+    """
+    for number, fault in (("999", "drop_reply_after_commit"), ("1001", "drop_before_commit")):
+        await desk.arm(fault, match={"order": number})
+        await desk.arm("lookup_fails", times=1000, match={"order": number})
+    desk.will_say(reserve(1, order="999"))
+    holder = await desk.start(GOAL)
+    (held,) = await until(lambda: desk.parts.stores.ledger.of_task(holder.id, [OperationState.UNKNOWN]))
+    handles = []
+    for quantity in (2, 1):
+        desk.will_say(reserve(quantity))
+        handles.append(await desk.start(GOAL))
+        await until(lambda task=handles[-1].id: blocked(desk, task))  # type: ignore[misc]  # bound at once, called at once
+    await holder.terminate()
+    desk.will_say("Done.")
+    await note(desk.parts.stores.ledger, Event.FOUND, at=held.key)
+    (claimed,) = await until(lambda: _of_order(desk, "1001"))
+    winner, loser = handles if claimed.task == handles[0].id else reversed(handles)
+    result = await result_of(loser)
+    assert (result.status, result.operations, result.tally.operations) == (Status.UNVERIFIED, (), 0)
+    assert "already exists with other arguments" in shown(desk)[0]["message"]
+    (standing,) = await desk.parts.stores.ledger.of_task(winner.id)
+    assert standing.state is OperationState.UNKNOWN, "it is still open, and the other one's alone"
+    assert [one.task for one in await desk.parts.stores.ledger.waiters(standing.key)] == [winner.id]
+
+
+async def test_a_task_that_is_gone_is_taken_for_no_owner_of_what_it_has_waited_for(desk: Desk) -> None:
+    """It has waited for a resource, or for its turn; the operation that settles then is another task's."""
+    ledger, key = desk.parts.stores.ledger, secrets.token_hex(32)
+    await ledger.claim(key, order(task="task-a"))
+    amended = await report(ledger, Event.SUCCEEDED, at=key)
+    for waits_for in (WaitsFor.RESOURCE, WaitsFor.RESULT):
+        await ledger.wait(key, f"gone-{waits_for}", waits_for)
+    assert amended.operation is not None
+    await wake_waiters(desk.client, ledger, amended.operation)
+    assert await ledger.waiters(key) == []
+    assert [one.task for one in await ledger.listed(Wanted(task="task-a"))] == ["task-a"]
+    for waits_for in (WaitsFor.RESOURCE, WaitsFor.RESULT):
+        assert await ledger.of_task(f"gone-{waits_for}") == []
+
+
+async def _of_order(desk: Desk, number: str) -> list[Listed]:
+    return [one for one in await desk.parts.stores.ledger.listed() if f'"order":"{number}"' in one.shown]
 
 
 async def _ended(desk: Desk, task: str) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,23 @@ async def test_a_claim_whose_commit_went_unanswered_is_looked_up_and_not_taken_f
         result = await desk.result(handle)
         journal = ("claimed", "expired", "absent_resend", "claimed", "succeeded")
         await assert_reserved_once(desk, result, *journal, sends=2)
+
+
+async def test_r93_a_ledger_s_file_that_is_moved_away_is_noticed_and_nothing_is_sent_until_it_is_back(
+    temporal: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite goes on writing to a file that has no name any more; a claim there would be forgotten with the process."""
+    file = tmp_path / "settled.db"
+    before = BeforeDispatch(lambda: asyncio.to_thread(file.rename, tmp_path / "away.db"))
+    async with open_desk(temporal, tmp_path, interceptors=[before]) as desk:
+        desk.will_say(reserve(), "Reserved.")
+        handle = await desk.start(TASK)
+
+        async def noticed() -> bool:
+            return before.ended > 0
+
+        await until(noticed)
+        assert await reserve_requests(desk) == 0
+        assert "was deleted or replaced while it was in use: nothing is sent" in caplog.text
+        await asyncio.to_thread((tmp_path / "away.db").rename, file)
+        await assert_reserved_once(desk, await desk.result(handle), "claimed", "succeeded")

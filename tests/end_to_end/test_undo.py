@@ -109,6 +109,19 @@ async def test_r75a_an_undo_waits_until_it_is_known_what_there_is_to_undo(counte
     assert [one.state for one in result.operations] == [OperationState.UNDONE, OperationState.COMPLETED]
 
 
+async def test_r75a_a_release_of_nothing_and_a_reservation_in_one_response_leave_no_doubt(counter: Desk) -> None:
+    """The reservation was to follow the release, which had nothing to release: it isn't sent, and nothing is "lost"."""
+    counter.will_say(Reply.of(release(), reserve()), reserve(), "Done.")
+    result = await counter.run(GOAL)
+    said = shown(counter, 1)
+    assert [one["status"] for one in said] == ["not_executed", "not_executed"]
+    assert "has not come about" in said[1]["message"]
+    assert await kinds(counter) == ["reserved"]
+    (operation,) = [one for one in result.operations if one.tool == "reserve_stock"]
+    assert (operation.state, operation.generation, operation.sends) == (OperationState.COMPLETED, 1, 1)
+    assert await counter.journal(operation) == ["claimed", "succeeded"]
+
+
 async def test_r75a_a_release_whose_reply_is_lost_is_found_and_undoes(counter: Desk) -> None:
     """R67: the undo is settled like any write; the target's journal says by whom it was undone."""
     await counter.arm("drop_reply_after_commit", of="releases")

@@ -682,6 +682,26 @@ def test_the_record_of_an_older_generation_is_not_ours() -> None:
     story.claim(1.0, generation=2)
     story.report(2.0, E.UNCLEAR, generation=2)
     assert story.look(3.0, found(generation=1)) is E.HANDED_TO_PERSON
+    assert str(body_of_last(story)["note"]).endswith("is of generation 1 of this operation, an earlier one")
+
+
+def test_the_record_of_a_generation_that_the_ledger_has_lost_is_named_with_the_word_that_helps() -> None:
+    """The natural word would be "completed"; but what is done is the other generation, under another key."""
+    story = sent(PROMISE)
+    assert story.look(3.0, found(generation=2)) is E.HANDED_TO_PERSON
+    note = str(body_of_last(story)["note"])
+    assert "is of generation 2 of this operation, which this ledger has lost" in note
+    assert "say that generation 1 was not executed" in note
+
+
+def test_what_a_lookup_finds_taken_back_was_done_and_is_undone() -> None:
+    """It is told as such, and may be proposed anew; "done" alone would be half of the truth."""
+    story = sent(PROMISE)
+    assert story.look(2.0, replace(found(), stands=False)) is E.FOUND_UNDONE
+    assert (story.state, story.now.evidence) == (S.UNDONE, Evidence.LOOKUP)
+    assert str(body_of_last(story)["note"]).endswith("and that it was taken back since")
+    assert story.claim(3.0, generation=2) is E.CLAIMED
+    assert story.now.undone_before == (1,)
 
 
 def test_several_records_go_to_a_person_with_the_records() -> None:

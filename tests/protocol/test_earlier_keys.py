@@ -10,14 +10,14 @@ from settled.activities import protocol
 from settled.activities.database import Database
 from settled.activities.declared_keys import DeclaredKeys
 from settled.activities.journal import Operation
-from settled.activities.keys import key_forms, superseded_by
+from settled.activities.keys import Realm, key_forms, operation_key, superseded_by
 from settled.activities.ledger import Ledger
 from settled.activities.protocol import Around, Blocked, Claim, Refused
 from settled.activities.registry import Registry
 from settled.activities.stores import Stores
 from settled.activities.toolkit import Absent, Answer, Arguments, Call, Scope, Supersedes, WriteTool, write
 from settled.worker.wiring import check_keys
-from settled.workflows.contract.operation import OperationState
+from settled.workflows.contract.operation import OperationState, Target
 from settled.workflows.errors import ConfigurationError, OutdatedWorker
 from settled.workflows.states import Event
 from tests.protocol.books import OTHER, holds, reach, report
@@ -176,7 +176,7 @@ async def start(database: Database, *tools: WriteTool) -> dict[str, str]:
 
 async def test_a_worker_whose_tool_has_changed_its_key_does_not_start(database: Database) -> None:
     before = await start(database, FIRST)
-    with pytest.raises(ConfigurationError, match=r"tool reserve: its key or scope has changed.*supersedes"):
+    with pytest.raises(ConfigurationError, match=r"tool reserve: its keys have changed.*supersedes"):
         await start(database, WIDER)
     with pytest.raises(ConfigurationError, match="tool reserve"):
         await start(database, tool(("order",), scope=Scope.TASK))
@@ -216,6 +216,53 @@ async def test_a_tool_of_another_name_takes_the_place_of_the_old_one_whose_worke
     with pytest.raises(ConfigurationError, match="tool reserve"):
         await start(database, FIRST)
     assert await start(database, RENAMED_KNOWS) == noted
+
+
+class ReserveByNumber(Arguments):
+    order: int
+    sku: str
+    line: int = 1
+
+
+def another_type(*older: Supersedes) -> WriteTool:
+    """The order's number is a number now."""
+    return replace(tool(("order",), *older), arguments=ReserveByNumber)
+
+
+TEXT_BEFORE = Supersedes(key=("order",), scope=Scope.BUSINESS, types={"order": str})
+NO_UNDO_BEFORE = Supersedes(key=("order",), scope=Scope.BUSINESS, undoes=None)
+
+
+async def test_r75c_a_worker_whose_key_field_has_another_type_does_not_start_unless_it_says_so(
+    database: Database,
+) -> None:
+    """The order 7 and the order "7" have two keys: both would be reserved for."""
+    await start(database, FIRST)
+    with pytest.raises(ConfigurationError, match="a key field's type"):
+        await start(database, another_type())
+    assert await start(database, another_type(TEXT_BEFORE)) == {"reserve": declaration(another_type())}
+
+
+async def test_r75c_a_worker_whose_tool_takes_something_back_now_does_not_start_unless_it_says_so(
+    database: Database,
+) -> None:
+    """What is taken back is a part of the key: what was done without it would be done again."""
+    undoing = replace(tool(("order",), name="void"), undoes="reserve")
+    await start(database, FIRST, tool(("order",), name="void"))
+    with pytest.raises(ConfigurationError, match=r"tool void: .* or undoes"):
+        await start(database, FIRST, undoing)
+    noted = await start(database, FIRST, replace(undoing, supersedes=(NO_UNDO_BEFORE,)))
+    assert noted["void"] == declaration(undoing)
+
+
+def test_r75c_the_key_of_an_earlier_type_and_of_a_time_without_undo_is_made_as_it_was_then() -> None:
+    realm = Realm(namespace="default", tenant="acme", root_task="task-a")
+    (then,) = key_forms(FIRST)
+    was = operation_key(then, Reserve(order="7", sku="A1"), realm)
+    _, earlier = key_forms(another_type(TEXT_BEFORE))
+    assert operation_key(earlier, ReserveByNumber(order=7, sku="A1"), realm) == was
+    _, earlier = key_forms(replace(tool(("order",), NO_UNDO_BEFORE), undoes="pay"))
+    assert operation_key(earlier, Reserve(order="7", sku="A1"), realm, Target(key=KEY, generation=1)) == was
 
 
 async def test_the_order_in_which_the_key_fields_are_named_is_no_change(database: Database) -> None:

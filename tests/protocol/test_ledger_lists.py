@@ -31,16 +31,39 @@ async def test_an_operation_belongs_to_the_tasks_that_wrote_in_its_journal(books
 
 async def test_whoever_waits_for_a_resource_does_not_own_the_operation_that_holds_it(books: Ledger) -> None:
     await books.claim(KEY, order(task="task-a"))
-    await books.join(KEY, "task-b", WaitsFor.RESOURCE)
+    await books.wait(KEY, "task-b", WaitsFor.RESOURCE)
     assert await books.of_task("task-b") == []
     assert (await books.view("task-b")).tally == Tally()
     assert await books.waiters(KEY) == [Waiter(task="task-b", waits_for=WaitsFor.RESOURCE, woken_seq=0)]
 
 
+async def test_whoever_waits_with_a_claim_under_a_key_does_not_own_what_will_stand_there(books: Ledger) -> None:
+    """Another request may open it meanwhile; only who opens or joins an operation counts it as its own."""
+    await books.claim(OTHER, order(task="task-a"))
+    assert (await books.claim(KEY, order(task="task-b"))).blocked_by == OTHER
+    await report(books, E.SUCCEEDED, at=OTHER)
+    await books.claim(KEY, order(task="task-c"))
+    assert (await books.of_task("task-b"), await books.unsettled("task-b")) == ([], [])
+    assert (await books.view("task-b")).tally == Tally()
+    assert [one.task for one in await books.waiters(KEY)] == ["task-b"]
+    await books.leave(KEY, "task-b")
+    assert await books.waiters(KEY) == []
+    assert [key for key, _tool in await books.unsettled("task-c")] == [KEY]
+
+
+async def test_who_leaves_waits_no_more_and_what_belongs_to_it_stays_its_own(books: Ledger) -> None:
+    await books.claim(KEY, order(task="task-a"))
+    await books.join(KEY, "task-b", WaitsFor.RESULT)
+    for task in ("task-a", "task-b", "task-c"):
+        await books.leave(KEY, task)
+    assert await books.waiters(KEY) == []
+    assert [len(await books.of_task(task)) for task in ("task-a", "task-b", "task-c")] == [1, 1, 0]
+
+
 async def test_the_owner_of_an_operation_stays_it_whatever_it_waits_for(books: Ledger) -> None:
     await books.claim(KEY, order(task="task-a"))
     for waits_for in (WaitsFor.RESULT, WaitsFor.RESOURCE, WaitsFor.NOTHING):
-        await books.join(KEY, "task-a", waits_for)
+        await books.wait(KEY, "task-a", waits_for)
         assert [view.key for view in await books.of_task("task-a")] == [KEY]
 
 
@@ -48,7 +71,7 @@ async def test_only_those_who_wait_are_waiters_and_they_are_noted_once(books: Le
     await books.claim(KEY, order(task="task-a"))
     assert await books.waiters(KEY) == []
     await books.join(KEY, "task-a", WaitsFor.RESULT)
-    await books.join(KEY, "task-a", WaitsFor.RESULT, woken_seq=7)
+    await books.wait(KEY, "task-a", WaitsFor.RESULT, woken_seq=7)
     await books.join(KEY, "task-a")
     assert await books.waiters(KEY) == [Waiter(task="task-a", waits_for=WaitsFor.RESULT, woken_seq=7)]
     assert await books.waiters(OTHER) == []
@@ -215,7 +238,7 @@ async def test_those_that_a_task_has_opened_or_joined_are_listed_and_not_those_w
 ) -> None:
     done, open_, alarming = await three(books)
     await books.join(alarming, "task-a", WaitsFor.RESULT)
-    await books.join(done, "task-c", WaitsFor.RESOURCE)
+    await books.wait(done, "task-c", WaitsFor.RESOURCE)
     assert await listed(books, task="task-a") == sorted([done, open_, alarming])
     assert (await listed(books, task="task-b"), await listed(books, task="task-c")) == ([alarming], [])
 

@@ -1,6 +1,7 @@
 """A person's word on an operation: where it counts, once, and what it does not change."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from temporalio.client import Client
@@ -9,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 from settled.activities import protocol
 from settled.activities.database import Database
 from settled.activities.ledger import Ledger
-from settled.activities.resolving import ResolvingActivities
+from settled.activities.resolving import ResolvingActivities, why_not
 from settled.activities.standing import stand
 from settled.activities.stores import Stores
 from settled.workflows.contract.calls import ErrorKind
@@ -23,7 +24,7 @@ from settled.workflows.contract.operation import (
 )
 from settled.workflows.states import Event
 from tests.protocol.books import AFTER_A_CLAIM, OTHER, holds, note, reach, report
-from tests.protocol.stories import KEY, order, told
+from tests.protocol.stories import KEY, order, subject, told
 from tests.protocol.test_standing import ordered, shown
 from tests.protocol.test_undo import state_of, undo_is_out
 
@@ -59,6 +60,15 @@ def test_a_word_on_another_generation_than_the_one_that_is_asked_about_changes_n
     """It was looked up a while ago, or by somebody else; by now another one may need a person."""
     operation = told(S.NEEDS_HUMAN).now
     assert (protocol.resolve(operation, E.RESOLVED_COMPLETED, {}, generation) is not None) is counts
+
+
+def test_of_an_undo_nobody_can_say_that_it_was_undone() -> None:
+    """What it took back would stand again then, and the ledger would have it done once more."""
+    undoing = told(S.COMPLETED).now
+    undoing = replace(undoing, subject=subject(undoes_key=OTHER, undoes_generation=1))
+    assert protocol.resolve(undoing, E.UNDONE, {}) is None
+    word = WORD.model_copy(update={"outcome": Resolved.UNDONE})
+    assert "takes another one back" in why_not(undoing, word)
 
 
 def test_after_a_word_that_it_did_not_happen_the_next_generation_may_be_opened() -> None:

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from settled.activities import protocol, schema
 from settled.activities.database import Database
 from settled.activities.declared_keys import DeclaredKeys
+from settled.activities.journal import Operation
 from settled.activities.ledger import Ledger
 from settled.activities.migrating import migrate
 from settled.activities.protocol import Report
@@ -44,7 +45,7 @@ class Work:
     def __init__(self, event: Event = E.SUCCEEDED, number: int = 1) -> None:
         self.event, self.number, self.times = event, number, 0
 
-    async def __call__(self, connection: AsyncConnection) -> Report:
+    async def __call__(self, connection: AsyncConnection, _claimed: Operation) -> Report:
         self.times += 1
         await connection.execute(insert(TABLE).values(number=self.number))
         return ended(self.event, result="r1")
@@ -66,8 +67,8 @@ async def test_claim_effect_and_outcome_are_there_together(books: Ledger, databa
 async def test_what_is_rolled_back_leaves_nothing(books: Ledger, database: Database) -> None:
     before = await everything(database)
 
-    async def fails(connection: AsyncConnection) -> Report:
-        await Work()(connection)
+    async def fails(connection: AsyncConnection, claimed: Operation) -> Report:
+        await Work()(connection, claimed)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -77,7 +78,7 @@ async def test_what_is_rolled_back_leaves_nothing(books: Ledger, database: Datab
 
 
 async def test_what_is_noted_after_a_failure_is_that_nothing_came_of_it(books: Ledger, database: Database) -> None:
-    async def nothing(_connection: AsyncConnection) -> Report:
+    async def nothing(_connection: AsyncConnection, _claimed: Operation) -> Report:
         return ended(E.NOT_SENT, failure={"kind": "unavailable", "phase": "before_send", "text": "it broke"})
 
     await books.transact(KEY, ASK, nothing)
@@ -90,6 +91,21 @@ async def test_without_the_permit_nothing_is_done(books: Ledger, database: Datab
     work = Work()
     amended = await books.transact(KEY, ASK, work)
     assert (amended.entry, work.times, await numbers(database)) == (None, 0, [])
+
+
+async def test_r63_a_resend_of_what_another_principal_has_opened_is_done_in_that_one_s_name(books: Ledger) -> None:
+    """Its tool has sent to a service before a deploy made it a transactional one; whoever claims, it stays ann's."""
+    await reach(books, S.RESENDABLE)
+    names = []
+
+    async def work(_connection: AsyncConnection, claimed: Operation) -> Report:
+        names.append(claimed.subject.principal)
+        return ended(E.SUCCEEDED, permit=2, result="r1")
+
+    about = replace(subject(), principal="ben")
+    amended = await books.transact(KEY, replace(order(permit=2, about=about, task="task-b"), own_store=True), work)
+    assert amended.entry is not None
+    assert (names, await state_of(books)) == (["ann"], S.COMPLETED)
 
 
 async def test_where_another_operation_holds_the_resource_nothing_is_done(books: Ledger, database: Database) -> None:
@@ -108,7 +124,7 @@ async def test_where_there_is_nothing_to_undo_nothing_is_done(books: Ledger) -> 
 async def test_an_undo_in_a_transaction_marks_its_target_in_the_same_one(books: Ledger) -> None:
     await books.transact(KEY, ASK, Work())
 
-    async def fails(_connection: AsyncConnection) -> Report:
+    async def fails(_connection: AsyncConnection, _claimed: Operation) -> Report:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

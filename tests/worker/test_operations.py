@@ -23,14 +23,14 @@ TASK = "order-2001-with-a-name-that-is-longer-than-a-narrow-terminal-is-wide"
 SHOWN = '{"note":"\u009b31m\u202e","order":"2001","sku":"B2"}'
 
 
-async def fill(url: str) -> None:
+async def fill(url: str, key: str = KEY) -> None:
     """Make a ledger with one operation."""
     database = Database(url)
     await migrate(database)
     subject = Subject(
         tool="reserve_stock", tenant="t", principal="p", fingerprint="f", arguments="a", resources=(), shown=SHOWN
     )
-    await Ledger(database).claim(KEY, protocol.Claim(subject=subject, generation=1, permit=1, seconds=5.0, task=TASK))
+    await Ledger(database).claim(key, protocol.Claim(subject=subject, generation=1, permit=1, seconds=5.0, task=TASK))
     await database.close()
 
 

@@ -29,14 +29,16 @@ class Filled:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
 
-    async def claim(self, key: str, tool: str, task: str, shown: str = "{}") -> protocol.Claim:
+    async def claim(
+        self, key: str, tool: str, task: str, shown: str = "{}", resources: tuple[str, ...] | None = None
+    ) -> protocol.Claim:
         about = Subject(
             tool=tool,
             tenant="acme",
             principal="eve",
             fingerprint="f",
             arguments="a",
-            resources=("A1", key),
+            resources=("A1", key) if resources is None else resources,
             shown=shown,
         )
         ask = protocol.Claim(subject=about, generation=1, permit=1, seconds=5.0, task=task)
@@ -146,6 +148,21 @@ async def test_nothing_that_is_shown_steers_the_terminal(url: str) -> None:
         assert all(line.isprintable() for line in (said.out + said.err).splitlines())
 
 
+async def test_a_permit_that_is_good_for_ever_can_be_shown(url: str) -> None:
+    """The service remembers a key for ever, so a resend is safe as long as anybody likes."""
+    database = Database(url)
+    ledger = Ledger(database)
+    filled = Filled(ledger)
+    await filled.claim("c4" * 32, "refund", "task-6", resources=())
+    await filled.add("c4" * 32, Event.UNCLEAR, "task-6")
+    resend = Entry(event=Event.ABSENT_RESEND, generation=1, permit=2, body={"until": 8.64e13})
+    await ledger.amend("c4" * 32, lambda _operation, _now: resend)
+    await database.close()
+    said = await settled(url, "operations", "show", "c4")
+    assert (said.code, "the permit is good until the end of time" in said.out) == (0, True)
+    assert (await settled(url, "operations", "show", "c4", "--json")).code == 0
+
+
 async def test_as_json_all_of_it_is_there(url: str) -> None:
     said = await settled(url, "operations", "show", SHIPPED, "--json")
     told = json.loads(said.out)
@@ -207,9 +224,9 @@ async def test_a_claim_that_waits_for_a_resource_says_who_holds_it(url: str) -> 
     [
         (("--because", "seen"), "say one of --completed, --not-executed and --undone"),
         (("--completed", "--not-executed", "--because", "seen"), "say one of --completed, --not-executed and --undone"),
-        (("--completed",), "because: String should have at least 1 character"),
-        (("--completed", "--because", "  "), "because: String should have at least 1 character"),
-        (("--completed", "--because", "x" * 2_001), "because: String should have at most 2000 characters"),
+        (("--completed",), "--because: say how you know"),
+        (("--completed", "--because", "  "), "--because: say how you know"),
+        (("--completed", "--because", "x" * 2_001), "--because: at most 2,000 characters"),
         (("--completed", "--because", "seen", "--who", "x" * 201), "--who: at most 200 characters"),
     ],
 )

@@ -223,7 +223,7 @@ FIELDS = "turns, requests, calls, input_tokens, output_tokens, cost, wall_second
         ([{"cost": 0.1 + 0.2}], "cost: Decimal input should have no more than 6 decimal places"),
         ([{"cost": "NaN"}], "cost: Input should be a finite number"),
         ([{"wall_seconds": float("inf")}], f"input: not a JSON object; expected {SHAPE}"),
-        ([{"who": object(), "turns": 1}], f"input: not a JSON object; expected {SHAPE}"),
+        ([{"who": b"ada", "turns": 1}], f"input: not a JSON object; expected {SHAPE}"),
         (
             [{"turns": 0, "requests": -1}],
             f"turns: Input should be greater than 0; {ADDED}; requests: Input should be greater than 0; {ADDED}",

@@ -39,7 +39,7 @@ TALLY = operation.Tally(operations=3, completed=1, unsettled=2)
 LEDGER = operation.LedgerView(tally=TALLY, unsettled=(VIEW,))
 RESULT = CallResult(slot=1, error=ErrorKind.REJECTED, content=D2, note="no")
 TARGET = operation.Target(key=D3, generation=3)
-INTENT = operation.Intent(key=D1, generation=2, fingerprint=D2, resources=("stock/A1",), undoes=TARGET)
+INTENT = operation.Intent(key=D1, generation=2, fingerprint=D2, resources=("stock/A1",), undoes=TARGET, expected=True)
 CALL = turn.Proposal(
     slot=1, call_id="toolu_1", tool="reserve", effect=Effect.WRITE, seconds=5.5, intent=INTENT, answer=RESULT
 )

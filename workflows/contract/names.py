@@ -30,8 +30,17 @@ NOT_RESOLVED = "NotResolved"
 """The failure type of a person's word that changes nothing."""
 NOT_EXTENDED = "NotExtended"
 """The failure type of an extension that can't be added to a budget."""
+NO_SUCH_TOOL = "NoSuchTool"
+"""The failure type of a settlement's step on a worker that hasn't got the tool; it is tried again."""
+CANNOT_JUDGE = "CannotJudge"
+"""The failure type of a task's close on a worker that can't check its criteria; it is tried again, for a while."""
 TASK_NOT_SUCCEEDED = "TaskNotSucceeded"
 """The failure type of a task that failed or exhausted its budget; the whole result is in its details."""
+
+TASK_LOST = "TaskLost"
+"""The failure type of an activity whose task isn't in the ledger: it was restored from an older copy."""
+CANNOT_CLOSE = "CannotClose"
+"""The failure type of a task that can't be closed, however often that is tried."""
 
 
 def settlement_id(key: str) -> str:

@@ -77,6 +77,9 @@ class Intent(Value):
     """What the action touches; no two unsettled operations share one. The key itself always counts as one."""
     undoes: Target | None = None
     """What the action takes back, where its tool undoes another one."""
+    expected: bool = False
+    """Whether the generation is not the ledger's, but what earlier calls of the same response are to lead to: it may
+    turn out otherwise."""
 
 
 class Order(Value):

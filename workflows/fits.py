@@ -1,0 +1,39 @@
+"""Whether an activity's answer can be acted on. Pure.
+
+An operator may complete an activity with anything. What isn't of the answer's form at all pydantic finds; what is of
+its form, and would still hang the task, is found here. What comes to an end in any case is left to that: tasks have
+gone on from such answers, and their histories must replay.
+"""
+
+from __future__ import annotations
+
+from settled.workflows.contract.ending import Status
+from settled.workflows.contract.result import TaskResult
+from settled.workflows.contract.task import Opened
+from settled.workflows.contract.turn import Effect, Proposal, RunBatches, Turn
+
+MOST_CALL_SECONDS = 366 * 86_400.0
+
+
+def opened_fits(opened: Opened) -> bool:
+    """Whether it says what holds for the task, or why there is none."""
+    return bool(opened.faults) or (opened.head is not None and opened.limits is not None)
+
+
+def turn_fits(turn: Turn) -> bool:
+    """Whether each call that is to be run has its place in a batch, and its terms."""
+    if not isinstance(turn.next, RunBatches):
+        return True
+    calls = turn.next.calls
+    placed = {slot for batch in turn.next.batches for slot in batch}
+    answered = {call.answer.slot for call in calls if call.answer is not None}
+    return all(call.slot in answered or (call.slot in placed and _has_terms(call)) for call in calls)
+
+
+def _has_terms(call: Proposal) -> bool:
+    return 0 < call.seconds <= MOST_CALL_SECONDS and (call.effect is not Effect.WRITE or call.intent is not None)
+
+
+def task_result_fits(result: TaskResult) -> bool:
+    """Whether it says how the task has ended."""
+    return result.status not in (Status.RUNNING, Status.WAITING)
