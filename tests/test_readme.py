@@ -39,7 +39,7 @@ def test_every_end_reason_in_the_readme_is_one() -> None:
     table = README[README.index("| status |") : README.index("Status, end reason, verdict")]
     named = {word for word in re.findall(r"`([a-z_]+)`", table) if word not in {*Status, "operations"}}
     assert named <= set(EndReason)
-    assert len(named) == 13
+    assert len(named) == 16
 
 
 def test_every_field_of_a_profile_is_in_the_readme_with_its_default() -> None:
@@ -58,8 +58,10 @@ def written(field: FieldInfo) -> str:
     match field.default:
         case _ if field.is_required():
             return "required"
-        case ():
+        case () | None:
             return "none"
+        case bool(flag):
+            return str(flag).lower()
         case str(word):
             return f'`"{word}"`'
         case number:

@@ -198,10 +198,10 @@ def test_r103_all_faults_are_named_at_once() -> None:
     assert faults({"gaol": "x", "budget": {"turns": 0, "pages": 1}, "acceptance": [{}, {"check": "a"}, {}]}) == [
         "goal: Field required",
         "budget.turns: Input should be greater than 0",
-        "budget.pages: unknown field",
+        f"budget.pages: unknown field; there are {', '.join(Budget.model_fields)}",
         "acceptance.0.check: Field required",
         "acceptance.2.check: Field required",
-        "gaol: unknown field",
+        "gaol: unknown field; did you mean goal?",
     ]
 
 

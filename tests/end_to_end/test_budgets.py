@@ -411,6 +411,7 @@ async def test_a_reset_applies_the_extension_again(patient: Desk) -> None:
     await until(lambda: waits(handle, "the limit of 1 turn "))
     await extend(handle, turns=1)
     await until(lambda: waits(handle, "the limit of 2 turns"))
+    desk.may_ask_again(1)
     again = await reset(desk, handle, to_before=REQUEST_MODEL, number=0)
     await until(lambda: waits(again, "the limit of 2 turns"))
     report = await status_of(again)

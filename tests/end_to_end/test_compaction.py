@@ -263,11 +263,13 @@ async def test_a_summary_whose_request_is_too_long_itself_is_asked_for_again_wit
     """Tokens are the provider's to count; ours is a guess."""
     script = [Reply.of(look_up()), OVERFLOWN, TOO_LONG, Reply.of("There were 3."), Reply.of("There are 3.")]
     async with reading_desk(temporal, tmp_path, script) as desk:
+        desk.may_ask_again(1)
         result = await desk.run({"goal": GOAL})
         assert result.end_reason is EndReason.COMPLETED
     script = [Reply.of(look_up()), OVERFLOWN, TOO_LONG, TOO_LONG, TOO_LONG]
     (tmp_path / "again").mkdir()
     async with reading_desk(temporal, tmp_path / "again", script) as desk:
+        desk.may_ask_again(2)  # what is half as much may be all of a short conversation
         result = await desk.run({"goal": GOAL})
         assert result.end_reason is EndReason.CONTEXT_EXHAUSTED
         assert "too long, too" in result.detail
@@ -279,6 +281,7 @@ async def test_r95_another_model_sums_up_where_the_first_one_is_overloaded(tempo
     script = [Reply.of(look_up()), OVERFLOWN, overloaded, overloaded, Reply.of("There were 3."), Reply.of("3.")]
     profiles = {"librarian": LIBRARIAN.model_copy(update={"fallback": ("claude-other",)})}
     async with reading_desk(temporal, tmp_path, script, profiles=profiles) as desk:
+        desk.may_ask_again(1)
         result = await desk.run({"goal": GOAL})
         assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "3.")
         models = [(body["model"], asks_for_summary(body)) for body in desk.model.requests]

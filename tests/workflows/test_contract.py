@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from settled.workflows.contract import loop, operation, result, task, turn
+from settled.workflows.contract import loop, operation, result, stream, task, turn
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.ending import EndReason, Status, Verdict
 from settled.workflows.contract.names import settlement_id
@@ -54,6 +54,7 @@ CONDUCT = task.Conduct(
     cut_events=500,
     on_needs_human=OnNeedsHuman.END,
     on_exhausted=OnExhausted.WAIT,
+    stream=True,
 )
 LIMITS = task.Limits(
     turns=1, requests=2, wall_seconds=3.5, calls=4, input_tokens=5, output_tokens=6, cost=Decimal("7.5")
@@ -70,6 +71,8 @@ STATE = loop.LoopState(
     max_tokens=2_000,
     context_full=True,
     model="claude-scripted",
+    context_tokens=3_000,
+    stream={"log": []},
     counters=COUNTERS,
     usage=USAGE,
     ledger=LEDGER,
@@ -90,7 +93,8 @@ SAMPLES: list[Value] = [
     *(USAGE, VIEW, TALLY, LEDGER, RESULT, INTENT, CALL, BATCHES, END, COUNTERS, CONDUCT, LIMITS, OPENED, PENDING),
     *(STATE, FINDING, CRITERION, BUDGET, TARGET, RESOLUTION),
     *(REPEATS, RESEND, turn.Compact()),
-    turn.Ask(head=D1, results=(RESULT,), repeats=REPEATS, max_tokens=2_000, compact=True),
+    turn.Ask(head=D1, results=(RESULT,), repeats=REPEATS, max_tokens=2_000, compact=True, stream=True),
+    stream.TextPiece(request="r/1", attempt=2, model="m", start=3, text="x", whole=True),
     turn.Read(head=D1, slot=1, tool="look_up", seconds=2.5, attempts=3),
     Turn(
         head=D1,
@@ -135,6 +139,8 @@ SAMPLES: list[Value] = [
         waits_for=("reserve",),
         ledger=LEDGER,
         last_text="Hello",
+        model="claude-scripted",
+        context_tokens=3_000,
         end_reason=EndReason.COMPLETED,
     ),
     TaskRequest(
@@ -193,10 +199,12 @@ def read(data: bytes, kind: type[Any] | None) -> Any:
 
 
 def everywhere(value: Any, change: Callable[[Json], Json]) -> Any:
-    """The JSON value with each object in it changed, however deep."""
+    """The JSON value with each object in it changed, however deep; but for what is Temporal's own."""
     match value:
         case dict():
-            return change({name: everywhere(item, change) for name, item in value.items()})
+            return change(
+                {name: item if name == "stream" else everywhere(item, change) for name, item in value.items()}
+            )
         case list():
             return [everywhere(item, change) for item in value]
         case _:
