@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
@@ -20,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
     # By their full names, since the sandbox would load a module that is imported from its parent a second time.
     import settled.workflows.asks as asks  # noqa: PLR0402  # see above
     import settled.workflows.budgets as budgets  # noqa: PLR0402  # see above
-    import settled.workflows.extending as extending  # noqa: PLR0402  # see above
+    import settled.workflows.handed_in as handed_in  # noqa: PLR0402  # see above
     import settled.workflows.loop as loop  # noqa: PLR0402  # see above
     import settled.workflows.reporting as reporting  # noqa: PLR0402  # see above
     import settled.workflows.streaming as streaming  # noqa: PLR0402  # see above
@@ -40,7 +39,7 @@ class AgentTask:
 
     @workflow.init
     def __init__(self, *inputs: Any) -> None:
-        self.state: LoopState | None = carried(inputs)
+        self.state: LoopState | None = handed_in.carried(inputs)
         self.ended: TaskResult | None = None
         self.shown: Status | None = None
         self.wakes = 0
@@ -83,7 +82,7 @@ class AgentTask:
         """Open the task, or fail it at once with a line for each fault."""
         if too_large := reporting.fault_of_size(inputs, workflow.payload_converter()):
             self.show(Status.FAILED)
-            raise invalid([too_large])
+            raise handed_in.invalid([too_large])
         try:
             opened = await asks.open_task(inputs)
         except asyncio.CancelledError:
@@ -91,7 +90,7 @@ class AgentTask:
             raise
         if opened.faults:
             self.show(Status.FAILED)
-            raise invalid(opened.faults)
+            raise handed_in.invalid(opened.faults)
         return loop.first_state(opened, workflow.now().timestamp())
 
     def open_stream(self, state: LoopState) -> None:
@@ -314,12 +313,12 @@ class AgentTask:
             ApplicationError: nothing can be added, and why.
         """
         await workflow.wait_condition(lambda: self.state is not None)
-        self.state = extended(self.state, words, closing=self.closing)
+        self.state = handed_in.extended(self.state, words, closing=self.closing)
         return budgets.limits_of(self.current)
 
     @extend_budget.validator
     def _must_extend(self, *words: Any) -> None:
-        extended(self.state, words, closing=self.closing)
+        handed_in.extended(self.state, words, closing=self.closing)
 
     @workflow.query(name="status", description="Status, counters, what the task waits for, and its open operations.")
     def status(self) -> StatusReport:
@@ -330,32 +329,3 @@ class AgentTask:
     def operations(self) -> list[OperationView]:
         """The operations, as of the last activity."""
         return list(reporting.operations(self.state, self.ended))
-
-
-def carried(inputs: tuple[Any, ...]) -> LoopState | None:
-    """The state that the run before this one handed over; None in a task's first run."""
-    continued = workflow.info().continued_run_id is not None
-    if continued and len(inputs) == 1 and isinstance(inputs[0], dict) and "carried" in inputs[0]:
-        with suppress(ValidationError):  # a cron's second run has its own input, whatever that looks like
-            return LoopState.model_validate(inputs[0])
-    return None
-
-
-def extended(state: LoopState | None, words: tuple[Any, ...], *, closing: bool) -> LoopState | None:
-    """The state with more added to its budget; none before the task is open.
-
-    Raises:
-        ApplicationError: nothing can be added, and why.
-    """
-    try:
-        given = extending.extension(words)
-        if closing:
-            raise extending.BadExtension("the task is ending; nothing can be added to its budget any more")
-        return extending.extended(state, given, workflow.now().timestamp()) if state is not None else None
-    except extending.BadExtension as error:
-        raise ApplicationError(str(error), type=names.NOT_EXTENDED, non_retryable=True) from None
-
-
-def invalid(faults: Sequence[str]) -> ApplicationError:
-    """The failure of a task whose request can't be run."""
-    return ApplicationError("\n".join(faults), list(faults), type=names.INVALID_TASK, non_retryable=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.exceptions import ApplicationError
 
-from settled.workflows import agent_task, budgets, loop
+from settled.workflows import budgets, handed_in, loop
 from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.ending import EndReason, Status, Verdict
 from settled.workflows.contract.loop import Counters, LoopState, Pending
@@ -240,7 +240,7 @@ def test_what_is_no_extension_is_refused_in_one_line(words: list[Any], line: str
 def test_nothing_is_added_to_a_task_that_is_ending() -> None:
     """It would be answered with limits that nobody goes by any more."""
     with pytest.raises(ApplicationError, match=r"^NotExtended: the task is ending; nothing can be added") as refused:
-        agent_task.extended(state(), ({"turns": 1},), closing=True)
+        handed_in.extended(state(), ({"turns": 1},), closing=True)
     assert refused.value.non_retryable
 
 
