@@ -195,6 +195,7 @@ def batches(proposals: Sequence[Proposal], admitted: Mapping[int, Admitted]) -> 
             continue
         declares = admitted[proposal.slot].tool.resources is not None
         needs = {proposal.intent.key, *proposal.intent.resources}
+        needs |= {proposal.intent.undoes.key} if proposal.intent.undoes else set()
         room = bool(made) and len(made[-1]) < MOST_TOGETHER
         if room and touched is not None and declares and not needs & touched:
             made[-1].append(proposal.slot)

@@ -128,8 +128,10 @@ def _faults_of_write(tool: WriteTool, arguments: type[BaseModel]) -> Iterator[st
             yield f"supersedes: {named} must still be arguments, so that the old keys can be found"
         else:
             yield from (f"supersedes: {fault}" for fault in faults_of_key(arguments, older.key))
-        odd = [name for name, kind in older.types.items() if name not in older.key or kind not in (str, int)]
-        yield from (f"supersedes: types: {name} must be a field of that key, and be str or int" for name in odd)
+        for name, was in older.types.items():
+            known = arguments.model_fields.get(name)
+            if name not in older.key or known is None or {known.annotation, was} != {str, int}:
+                yield f"supersedes: types: {name} must be a field of that key, str then and int now, or the reverse"
     if tool.transactional and tool.timeout > LONGEST_TRANSACTION:
         yield (
             f"timeout must be at most {LONGEST_TRANSACTION.total_seconds():g} seconds in a transaction: "
@@ -141,7 +143,13 @@ def _earlier(tool: WriteTool) -> list[Supersedes]:
     """What the tool says of its earlier keys, as far as it says it in the right words."""
     said: object = tool.supersedes
     found = [older for older in said if isinstance(older, Supersedes)] if isinstance(said, tuple) else []
-    return [older for older in found if _is_key(older.key) and isinstance(older.scope, Scope)]
+    return [older for older in found if _is_key(older.key) and _is_said(older)]
+
+
+def _is_said(older: Any) -> bool:
+    """Whether these are the right words, as far as an author may have used others."""
+    words = isinstance(older.scope, Scope) and isinstance(older.undoes, str | Unsaid | None)
+    return words and isinstance(older.types, Mapping) and all(isinstance(name, str) for name in older.types)
 
 
 def _is_key(said: object) -> bool:

@@ -108,7 +108,7 @@ def _kind(part: Any) -> str:
     if _is_one_of(part, (Enum,)):
         return "|".join(sorted({type(member.value).__name__ for member in part}))
     if part in (AwareDatetime, NaiveDatetime):
-        return "datetime"
+        return "datetime with a zone" if part is AwareDatetime else "datetime without a zone"
     return "null" if part is type(None) else next(kind.__name__ for kind in _KEPT_IN_KEYS if _is_one_of(part, (kind,)))
 
 

@@ -107,6 +107,8 @@ class Operation:
     """What was said with the last "no" of an attempt."""
     undone_before: tuple[int, ...] = ()
     """The earlier generations that were done and undone; the others had no effect."""
+    skipped: tuple[int, ...] = ()
+    """The earlier generations of which the journal has no row: a lost part of the past has opened and closed them."""
     alarms: int = 0
     """Rows of the whole journal that say that there may be a second effect."""
     heard: tuple[str, ...] = ()
@@ -165,6 +167,7 @@ def advance(key: str, operation: Operation | None, row: Row) -> Operation:
             alarms=operation.alarms if operation else 0,
             heard=operation.heard if operation else (),
             undone_before=_undone_by_now(operation) if operation else (),
+            skipped=_skipped(operation, row.generation),
         )
     changes: dict[str, Any] = {"seq": row.seq, "alarms": operation.alarms + ("alarm" in row.body)}
     if "update" in row.body:
@@ -176,6 +179,11 @@ def advance(key: str, operation: Operation | None, row: Row) -> Operation:
 
 def _undone_by_now(operation: Operation) -> tuple[int, ...]:
     return (*operation.undone_before, operation.generation) if operation.undone else operation.undone_before
+
+
+def _skipped(operation: Operation | None, generation: int) -> tuple[int, ...]:
+    before, last = (operation.skipped, operation.generation) if operation else ((), 0)
+    return (*before, *range(last + 1, generation))
 
 
 def _effect(operation: Operation, row: Row) -> dict[str, Any]:

@@ -6,6 +6,8 @@ Run id, activity id, attempt, call id and time are never a part of a key: they c
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,7 @@ from settled.activities.toolkit import Scope, Unsaid, WriteTool
 from settled.workflows.contract.operation import Target
 
 KEY_VERSION = 1
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,1000}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,11 @@ class KeyForm:
         fields = [[name, kind] for name, kind in zip(self.fields, self.kinds, strict=True)]
         return canonical([KEY_VERSION, self.tool, self.scope, fields, self.undoes]).decode()
 
+    @property
+    def untyped(self) -> str:
+        """The same as a ledger has it that was made before types and undone tools were noted."""
+        return canonical([KEY_VERSION, self.tool, self.scope, list(self.fields)]).decode()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Realm:
@@ -59,19 +67,19 @@ def key_forms(tool: WriteTool) -> list[KeyForm]:
     assert tool.arguments is not None, "the registry refuses a tool without an input model"
     arguments = tool.arguments.model_fields
 
-    def form(name: str, scope: Scope, key: tuple[str, ...], undoes: str | None, **others: str) -> KeyForm:
+    def form(name: str, scope: Scope, key: tuple[str, ...], undoes: str | None, types: Mapping[str, type]) -> KeyForm:
         fields = tuple(sorted(key))
-        kinds = tuple(others.get(field) or kinds_of(arguments[field].annotation) for field in fields)
+        kinds = tuple(kinds_of(types.get(field) or arguments[field].annotation) for field in fields)
         return KeyForm(tool=name, scope=scope, fields=fields, kinds=kinds, undoes=undoes or "")
 
-    now = form(tool.name, tool.scope, tool.key, tool.undoes)
+    now = form(tool.name, tool.scope, tool.key, tool.undoes, {})
     return [now] + [
         form(
             older.tool or tool.name,
             older.scope,
             older.key,
             tool.undoes if isinstance(older.undoes, Unsaid) else older.undoes,
-            **{name: kinds_of(kind) for name, kind in older.types.items()},
+            older.types,
         )
         for older in tool.supersedes
     ]
@@ -100,7 +108,7 @@ def _as_it_was(value: Any, kind: str) -> Any:
     """The value in the type that the field had: a number that was text once, or text that was a number."""
     if kind == "str" and isinstance(value, int):
         return str(value)
-    if kind == "int" and isinstance(value, str) and value.isascii() and value.lstrip("-").isdigit():
+    if kind == "int" and isinstance(value, str) and WHOLE_NUMBER.fullmatch(value):
         return int(value)
     return value
 

@@ -228,11 +228,17 @@ class Ledger(LedgerLists):
         """Note that the operation belongs to the task, and what the task waits for."""
         await self._write(key, lambda connection: write_interest(connection, key, task, waits_for))
 
-    async def wait(self, key: str, task: str, waits_for: WaitsFor, *, woken_seq: int | None = None) -> None:
+    async def wait(self, key: str, task: str, waits_for: WaitsFor) -> None:
         """Note what the task waits for at the operation, whether that belongs to it or not."""
-        await self._write(
-            key, lambda connection: write_interest(connection, key, task, waits_for, woken_seq, member=False)
-        )
+        await self._write(key, lambda connection: write_interest(connection, key, task, waits_for, member=False))
+
+    async def woken(self, operation: Operation, waiter: Waiter) -> None:
+        """Note that the task was told of the operation as it stands, if it still waits: it may have left meanwhile."""
+        interests = schema.interests.c
+        mine = (interests.operation == operation.key) & (interests.task == waiter.task)
+        told = update(schema.interests).where(mine, interests.waits_for == waiter.waits_for)
+        change = told.values(woken_seq=operation.seq)
+        await self.database.transact(lambda connection: connection.execute(change), {operation.key})
 
     async def leave(self, key: str, task: str) -> None:
         """Take back the task's wait. An operation that doesn't belong to it has nothing to do with it from here on."""

@@ -85,7 +85,6 @@ async def write_interest(
     key: str,
     task: str,
     waits_for: WaitsFor | None = None,
-    woken_seq: int | None = None,
     *,
     member: bool = True,
 ) -> None:
@@ -95,8 +94,6 @@ async def write_interest(
     changes: dict[str, Any] = {"member": True} if member else {}
     if waits_for is not None:
         changes["waits_for"] = waits_for
-    if woken_seq is not None:
-        changes["woken_seq"] = woken_seq
     found = (await connection.execute(select(interests.task).where(mine))).first()
     if found is None:
         values = {"member": member, "waits_for": WaitsFor.NOTHING, "woken_seq": 0, **changes}

@@ -72,7 +72,9 @@ class Outcomes:
             await self.stores.ledger.leave(operation.key, task)
         elif operation is not None:
             waits = not settled and not refused
-            await self._note(operation, task, WaitsFor.RESULT if waits else WaitsFor.NOTHING)
+            # For an earlier generation no permit is wanted: this order can't spend it.
+            mine = WaitsFor.RESULT if operation.generation == order.intent.generation else WaitsFor.RESOURCE
+            await self._note(operation, task, mine if waits else WaitsFor.NOTHING)
             now = await self.stores.ledger.read(operation.key)
             if waits and now is not None and now.seq != operation.seq:
                 # It has changed meanwhile, and whoever changed it may not have seen this wait: nobody would tell.
@@ -80,6 +82,7 @@ class Outcomes:
         return Outcome(
             standing=stands.standing,
             permit=stands.permit,
+            generation=operation.generation if operation else None,
             after=stands.after,
             result=await settled_or_open(self.stores, order, task, stands, operation) if settled else None,
             ledger=await self.stores.ledger.view(task),

@@ -120,10 +120,10 @@ def _only_expected(ask: Claim) -> bool:
     return ask.expected and not ask.known and ask.permit == 1
 
 
-def _came_otherwise(operation: Operation | None, ask: Claim, epoch: Epoch | None) -> bool:
+def _came_otherwise(operation: Operation | None, ask: Claim) -> bool:
     """Whether the earlier calls have not led to the generation that the claim was to open."""
     closed = operation is None or (operation.state.closed and operation.generation < ask.generation)
-    return _only_expected(ask) and epoch is None and closed and not opens(operation, ask.generation)
+    return _only_expected(ask) and closed and not opens(operation, ask.generation)
 
 
 def conflicts(operation: Operation | None, generation: int, fingerprint: str) -> bool:
@@ -183,7 +183,7 @@ def _unseen(since: float, latest: float, ask: Claim) -> dict[str, float]:
 
 def obstacle(operation: Operation | None, ask: Claim, around: Around) -> Blocked | Refused | None:
     """What stands in the way of sending, in another operation's journal."""
-    if _came_otherwise(operation, ask, around.epoch):
+    if _came_otherwise(operation, ask):
         return Refused(
             "It was to follow another action of the same response, which has not come about. Propose it again."
         )

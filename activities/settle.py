@@ -188,7 +188,8 @@ def _keys_of_a_lost_past(operation: Operation) -> list[str]:
     if all(attempt.permit != UNSEEN for attempt in operation.attempts):
         return []
     last = operation.generation + LOST_GENERATIONS
-    later = [remote_key(operation.key, number) for number in range(operation.generation + 1, last + 1)]
+    unseen = (*operation.skipped, *range(operation.generation + 1, last + 1))
+    later = [remote_key(operation.key, number) for number in unseen]
     others = [name.removeprefix(KEY_RESOURCE) for name in operation.subject.resources if name.startswith(KEY_RESOURCE)]
     earlier = [
         remote_key(key, number) for key in others if key != operation.key for number in range(1, LOST_GENERATIONS + 1)

@@ -177,8 +177,8 @@ def _found(
     event, since = (Event.FOUND, "") if found.stands else (Event.FOUND_UNDONE, ", and that it was taken back since")
     if names_our_request(found, remote_key, arguments):
         return _entry(operation, event, note=f"the lookup found it{since}")
-    if _is_the_only_one(operation, promise, found, arguments):
-        return _entry(operation, event, note=f"the lookup found it, by the fields of which there is only one{since}")
+    if found.stands and _is_the_only_one(operation, promise, found, arguments):
+        return _entry(operation, event, note="the lookup found it, by the fields of which there is only one")
     return _entry(
         operation,
         Event.HANDED_TO_PERSON,
@@ -190,6 +190,8 @@ def _found(
 def _what_is_odd(operation: Operation, found: Found, remote_key: str) -> str:
     if found.key == remote_key:
         return "shows another request under our key"
+    if not found.stands:
+        return "doesn't carry our key, and was taken back: there may be others"
     ours, _, number = (found.key or "").rpartition("-")
     if ours != remote_key.rpartition("-")[0] or not number.isdecimal():
         return "doesn't carry our key"

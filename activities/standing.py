@@ -84,7 +84,7 @@ def stand(
             )
         case OperationState.REJECTED | OperationState.NOT_EXECUTED:
             return _closed(operation, permit, refused, seen=seen)
-        case OperationState.RESENDABLE if not refused:
+        case OperationState.RESENDABLE if not refused and operation.generation == intent.generation:
             return Stands(standing=Standing.SEND, permit=operation.permit, after=pause_before(operation))
         case OperationState.NEEDS_HUMAN:
             return Stands(standing=Standing.PERSON, permit=operation.permit)

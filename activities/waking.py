@@ -80,7 +80,7 @@ async def wake_waiters(client: Client, ledger: Ledger, operation: Operation) -> 
         if waiter.woken_seq >= operation.seq or not _concerns(waiter, operation):
             continue
         if await _signal(client, waiter.task):
-            await ledger.wait(operation.key, waiter.task, waiter.waits_for, woken_seq=operation.seq)
+            await ledger.woken(operation, waiter)
         else:
             await ledger.leave(operation.key, waiter.task)
 

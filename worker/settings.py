@@ -36,6 +36,8 @@ def _lasting(url: str) -> str:
         raise PydanticCustomError(
             "in_memory", "a ledger in memory would be lost with the process; {mend}", {"mend": mend}
         )
+    if parsed.drivername.startswith("sqlite") and place.startswith("file:"):
+        raise PydanticCustomError("uri", "name the ledger's file by its path, like sqlite+aiosqlite:///settled.db")
     return url
 
 

@@ -180,15 +180,14 @@ class AgentTask:
         while outcome.standing is not Standing.SETTLED:
             self.state = loop.with_ledger(self.current, outcome.ledger)
             self.waiting[call.slot] = reporting.waits_for(call, outcome)
-            if outcome.standing is not Standing.SEND:
+            if outcome.standing is not Standing.SEND and loop.is_about(outcome, order):
                 self.handed_over.add(call.slot)
             if not await self.wait(outcome, seen, asked):
                 return None
             seen, asked = self.wakes, asked + 1
-            # An outcome without the ledger's answer says nothing of what the ledger has.
-            known = order.known or (outcome.ledger is not None and outcome.standing is not Standing.SEND)
-            order = order.model_copy(update={"permit": outcome.permit, "known": known})
-            outcome = await (asks.dispatch if outcome.standing is Standing.SEND else asks.reconcile)(order)
+            permit = outcome.permit if loop.is_about(outcome, order) else order.permit
+            order = order.model_copy(update={"permit": permit, "known": loop.knows(outcome, order)})
+            outcome = await (asks.dispatch if loop.may_send(outcome, order) else asks.reconcile)(order)
         self.waiting.pop(call.slot, None)
         self.state = loop.with_ledger(self.current, outcome.ledger)
         return outcome.result

@@ -13,11 +13,18 @@ from settled.workflows.contract.task import Opened
 from settled.workflows.contract.turn import Effect, Proposal, RunBatches, Turn
 
 MOST_CALL_SECONDS = 366 * 86_400.0
+LEAST_EVENTS = 10
+"""History events of a run; with fewer, a task would go on in a new run before it has done anything."""
 
 
 def opened_fits(opened: Opened) -> bool:
-    """Whether it says what holds for the task, or why there is none."""
-    return bool(opened.faults) or (opened.head is not None and opened.limits is not None)
+    """Whether it says what holds for the task, or why there is none; and whether that can be gone by."""
+    if opened.faults or opened.head is None or opened.limits is None:
+        return bool(opened.faults)
+    conduct = opened.conduct
+    seconds = (conduct.model_seconds, conduct.recheck_seconds, opened.limits.wall_seconds)
+    whole = conduct.model_attempts >= 0 and conduct.read_attempts >= 0 and conduct.cut_events >= LEAST_EVENTS
+    return whole and all(0 < each <= MOST_CALL_SECONDS for each in seconds)
 
 
 def turn_fits(turn: Turn) -> bool:

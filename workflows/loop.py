@@ -9,7 +9,7 @@ from settled.workflows import budgets
 from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.loop import Counters, LoopState, Pending
-from settled.workflows.contract.operation import LedgerView, OperationState, Outcome, Standing
+from settled.workflows.contract.operation import LedgerView, OperationState, Order, Outcome, Standing
 from settled.workflows.contract.task import Conduct, OnExhausted, OnNeedsHuman, Opened
 from settled.workflows.contract.turn import Ask, Compact, End, Repeats, Resend, RunBatches, Turn
 
@@ -176,6 +176,25 @@ def cut_at(state: LoopState) -> int:
 def seconds_left(state: LoopState, now: float) -> float:
     """Seconds until the task's deadline; zero or less once it has passed."""
     return state.opened_at + budgets.limits_of(state).wall_seconds - now
+
+
+def is_about(outcome: Outcome, order: Order) -> bool:
+    """Whether the outcome is about what was ordered, not about an earlier generation that comes first."""
+    return outcome.generation in (None, order.intent.generation)
+
+
+def may_send(outcome: Outcome, order: Order) -> bool:
+    """Whether the order is to be sent now: its permit is open, or nothing of it was sent so far."""
+    return outcome.standing is Standing.SEND or not is_about(outcome, order)
+
+
+def knows(outcome: Outcome, order: Order) -> bool:
+    """Whether the workflow has seen by now that its generation was opened.
+
+    An outcome without the ledger's answer says nothing of what the ledger has.
+    """
+    seen = outcome.ledger is not None and outcome.standing is not Standing.SEND and is_about(outcome, order)
+    return order.known or seen
 
 
 def pause(outcome: Outcome, conduct: Conduct, asked: int) -> float:

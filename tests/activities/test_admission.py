@@ -27,7 +27,7 @@ from settled.activities.keys import Realm, fingerprint, key_forms, operation_key
 from settled.activities.protocol import next_generation
 from settled.activities.toolkit import Answer, Arguments, Call, Scope, Tool, WriteTool, read, write
 from settled.workflows.contract.calls import CallResult, ErrorKind
-from settled.workflows.contract.operation import Intent, OperationState
+from settled.workflows.contract.operation import Intent, OperationState, Target
 from settled.workflows.contract.turn import Effect, Proposal
 
 Json = dict[str, Any]
@@ -432,6 +432,19 @@ def test_r63_the_same_key_twice_in_one_response_runs_one_after_another() -> None
     run = {slot: admitted("pay", {"order": "1", "note": str(slot)}, slot, granted) for slot in (0, 1)}
     proposals = [propose(one, granted, meant(one, tool, granted)) for one in run.values()]
     assert batches([one for one in proposals if isinstance(one, Proposal)], run) == ((0,), (1,))
+
+
+def test_r75a_what_takes_something_back_never_runs_beside_it() -> None:
+    """Whatever resources they name: the one that comes first decides what the other one means."""
+    first = Proposal(slot=0, call_id="a", tool="pay", intent=Intent(key="a" * 64, generation=1, fingerprint="f" * 64))
+    target = Target(key="a" * 64, generation=1)
+    back = Intent(key="b" * 64, generation=1, fingerprint="f" * 64, undoes=target)
+    second = Proposal(slot=1, call_id="b", tool="void", intent=back)
+    granted = grants(PAY)
+    run = {slot: admitted("pay", {"order": "1"}, slot, granted) for slot in (0, 1)}
+    assert batches([first, second], run) == ((0,), (1,))
+    swapped = [second.model_copy(update={"slot": 0}), first.model_copy(update={"slot": 1})]
+    assert batches(swapped, run) == ((0,), (1,))
 
 
 def test_every_call_that_is_not_answered_is_in_exactly_one_batch_in_proposal_order() -> None:

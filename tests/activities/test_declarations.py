@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -154,6 +155,8 @@ def test_the_fields_of_an_earlier_key_are_such_that_can_name_an_action() -> None
         ("order",),
         (Supersedes(key="order", scope=Scope.TASK),),  # type: ignore[arg-type]  # as an author might write it
         (Supersedes(key=("order",), scope="task"),),  # type: ignore[arg-type]  # likewise
+        (Supersedes(key=("order",), scope=Scope.TASK, types=("order",)),),  # type: ignore[arg-type]  # likewise
+        (Supersedes(key=("order",), scope=Scope.TASK, undoes=5),),  # type: ignore[arg-type]  # likewise
     ],
     ids=str,
 )
@@ -161,6 +164,15 @@ def test_earlier_keys_in_other_words_are_a_fault_and_not_an_error_later(words: A
     (fault,) = faults_of(made(reserve, supersedes=words))
     assert fault.startswith("supersedes must be a tuple")
     assert among(made(reserve, supersedes=words)) == []
+
+
+@pytest.mark.parametrize(
+    ("types", "faulty"), [({"order": int}, False), ({"order": Decimal}, True), ({"sku": int}, True), ({"x": int}, True)]
+)
+def test_an_earlier_type_is_one_that_can_be_made_of_todays(types: dict[str, type], faulty: bool) -> None:
+    """Text of a number and back: what else reads alike may have another key."""
+    tool = made(reserve, supersedes=(Supersedes(key=("order",), scope=Scope.TASK, types=types),))
+    assert ["str then and int now" in fault for fault in faults_of(tool)] == [True] * faulty
 
 
 def test_a_tool_does_not_take_the_place_of_one_that_is_still_there() -> None:

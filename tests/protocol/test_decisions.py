@@ -704,6 +704,15 @@ def test_what_a_lookup_finds_taken_back_was_done_and_is_undone() -> None:
     assert story.now.undone_before == (1,)
 
 
+def test_a_record_without_a_key_that_was_taken_back_excludes_no_other_one() -> None:
+    """It may be an older one of the same order; ours may still land."""
+    story = sent(replace(PROMISE, unique=("sku",)))
+    record = Found(key=None, request={"sku": "A1"}, answer=found().answer, stands=False)
+    assert story.look(2.0, record) is E.HANDED_TO_PERSON
+    assert "there may be others" in str(body_of_last(story)["note"])
+    assert sent(replace(PROMISE, unique=("sku",))).look(2.0, replace(record, stands=True)) is E.FOUND
+
+
 def test_several_records_go_to_a_person_with_the_records() -> None:
     story = sent(PROMISE)
     assert story.look(2.0, Several([{"id": 1}, {"id": 2}])) is E.HANDED_TO_PERSON

@@ -230,6 +230,7 @@ def another_type(*older: Supersedes) -> WriteTool:
 
 
 TEXT_BEFORE = Supersedes(key=("order",), scope=Scope.BUSINESS, types={"order": str})
+NUMBER_BEFORE = Supersedes(key=("order",), scope=Scope.BUSINESS, types={"order": int})
 NO_UNDO_BEFORE = Supersedes(key=("order",), scope=Scope.BUSINESS, undoes=None)
 
 
@@ -253,6 +254,22 @@ async def test_r75c_a_worker_whose_tool_takes_something_back_now_does_not_start_
         await start(database, FIRST, undoing)
     noted = await start(database, FIRST, replace(undoing, supersedes=(NO_UNDO_BEFORE,)))
     assert noted["void"] == declaration(undoing)
+
+
+async def test_r75c_a_ledger_that_noted_fewer_things_of_a_key_is_taken_over(database: Database) -> None:
+    """An earlier release noted neither types nor what is undone; its keys are the same."""
+    await DeclaredKeys(database).note({"reserve": '[1,"reserve","business",["order"]]'})
+    assert await start(database, FIRST) == {"reserve": declaration(FIRST)}
+
+
+@pytest.mark.parametrize("value", ["--5", "1.0", "", "\u0665", "9" * 5_000])
+def test_r75c_a_value_that_was_no_number_then_has_the_key_of_its_text(value: str) -> None:
+    form = key_forms(replace(tool(("order",)), supersedes=(NUMBER_BEFORE,)))[1]
+    realm = Realm(namespace="default", tenant="acme", root_task="task-a")
+    then = key_forms(tool(("order",)))[0]
+    assert operation_key(form, Reserve(order=value, sku="A1"), realm) == operation_key(
+        then, Reserve(order=value, sku="A1"), realm
+    )
 
 
 def test_r75c_the_key_of_an_earlier_type_and_of_a_time_without_undo_is_made_as_it_was_then() -> None:

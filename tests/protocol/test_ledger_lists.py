@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import insert
@@ -67,11 +68,26 @@ async def test_the_owner_of_an_operation_stays_it_whatever_it_waits_for(books: L
         assert [view.key for view in await books.of_task("task-a")] == [KEY]
 
 
+async def test_who_has_left_while_it_was_told_does_not_wait_again(books: Ledger) -> None:
+    await books.claim(KEY, order(task="task-a"))
+    operation = await books.read(KEY)
+    assert operation is not None
+    await books.wait(KEY, "task-b", WaitsFor.RESULT)
+    (waiter,) = await books.waiters(KEY)
+    await books.leave(KEY, "task-b")
+    await books.woken(operation, waiter)
+    assert await books.waiters(KEY) == []
+
+
 async def test_only_those_who_wait_are_waiters_and_they_are_noted_once(books: Ledger) -> None:
     await books.claim(KEY, order(task="task-a"))
     assert await books.waiters(KEY) == []
     await books.join(KEY, "task-a", WaitsFor.RESULT)
-    await books.wait(KEY, "task-a", WaitsFor.RESULT, woken_seq=7)
+    await books.wait(KEY, "task-a", WaitsFor.RESULT)
+    operation = await books.read(KEY)
+    assert operation is not None
+    (waiter,) = await books.waiters(KEY)
+    await books.woken(replace(operation, seq=7), waiter)
     await books.join(KEY, "task-a")
     assert await books.waiters(KEY) == [Waiter(task="task-a", waits_for=WaitsFor.RESULT, woken_seq=7)]
     assert await books.waiters(OTHER) == []

@@ -92,6 +92,13 @@ IN_MEMORY = (
 )
 
 
+def test_a_ledger_is_named_by_its_path_and_not_by_a_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is watched: a ledger that is moved away must not be written to."""
+    monkeypatch.setenv("SETTLED_DATABASE_URL", "sqlite+aiosqlite:///file:settled.db?uri=true")
+    (line,) = faults()
+    assert line.startswith("SETTLED_DATABASE_URL: name the ledger's file by its path")
+
+
 @pytest.mark.parametrize("url", IN_MEMORY)
 def test_a_ledger_that_would_die_with_the_process_is_refused(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("SETTLED_DATABASE_URL", url)

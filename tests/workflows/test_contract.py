@@ -110,7 +110,9 @@ SAMPLES: list[Value] = [
     ),
     loop.Ending(end=END, state=STATE),
     operation.Order(head=D1, slot=1, tool="reserve", intent=INTENT, permit=2, seconds=1.5, known=True),
-    operation.Outcome(standing=Standing.PERSON, permit=2, after=1.5, result=RESULT, blocked_by=D2, ledger=LEDGER),
+    operation.Outcome(
+        standing=Standing.PERSON, permit=2, generation=3, after=1.5, result=RESULT, blocked_by=D2, ledger=LEDGER
+    ),
     operation.Question(key=D1),
     operation.Resolve(key=D1, resolution=RESOLUTION, update="u-1"),
     operation.ResolveAnswer(view=VIEW, refused="it is settled"),

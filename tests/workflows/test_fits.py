@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from settled.workflows.contract.calls import CallResult
-from settled.workflows.contract.task import Limits, Opened
+from settled.workflows.contract.task import Conduct, Limits, Opened
 from settled.workflows.contract.turn import Effect, End, Proposal, RunBatches, Turn
 from settled.workflows.fits import opened_fits, turn_fits
 
@@ -30,6 +30,10 @@ def call(slot: int = 0, **more: Any) -> Proposal:
         (Opened(head=D), False),
         (Opened(limits=LIMITS), False),
         (Opened(head=D, limits=LIMITS), True),
+        (Opened(head=D, limits=LIMITS, conduct=Conduct(model_seconds=0.0)), False),
+        (Opened(head=D, limits=LIMITS, conduct=Conduct(model_seconds=1e300)), False),
+        (Opened(head=D, limits=LIMITS, conduct=Conduct(cut_events=-1)), False),
+        (Opened(head=D, limits=LIMITS, conduct=Conduct(model_attempts=-1)), False),
         (Opened(faults=("goal: say it",)), True),
     ],
     ids=str,

@@ -12,7 +12,16 @@ from settled.workflows.asks import attempts_of
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.loop import Counters, LoopState, Pending
-from settled.workflows.contract.operation import LedgerView, OperationState, OperationView, Tally
+from settled.workflows.contract.operation import (
+    Intent,
+    LedgerView,
+    OperationState,
+    OperationView,
+    Order,
+    Outcome,
+    Standing,
+    Tally,
+)
 from settled.workflows.contract.task import Conduct, Limits, OnNeedsHuman, Opened
 from settled.workflows.contract.turn import Again, Ask, Compact, End, Proposal, Repeats, Resend, RunBatches, Turn, Usage
 
@@ -58,6 +67,8 @@ def ledger(*states: OperationState, unsettled: int | None = None) -> LedgerView:
 
 
 RESULTS = {slot: CallResult(slot=slot, note=f"result {slot}") for slot in range(9)}
+
+INTENT = Intent(key=D1, generation=2, fingerprint=D2)
 
 
 # Opening and asking
@@ -436,3 +447,32 @@ def test_deciding_changes_no_state() -> None:
     loop.with_ledger(before, FOR_PEOPLE)
     loop.ending_with(before, EndReason.DEADLINE, "late")
     assert before == copy
+
+
+# Waiting for an earlier generation
+
+
+def told(generation: int | None, standing: Standing = Standing.WAIT, ledger: LedgerView | None = None) -> Outcome:
+    return Outcome(standing=standing, permit=1, generation=generation, ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("generation", "about"), [(2, True), (None, True), (1, False)], ids=["the ordered one", "not said", "one before"]
+)
+def test_what_is_told_of_an_earlier_generation_is_no_knowledge_of_the_ordered_one(
+    generation: int | None, about: bool
+) -> None:
+    """Nothing was sent of what was ordered: it is dispatched when its turn comes, and its permit is the first one."""
+    order = Order(head=D1, slot=0, tool="pay", intent=INTENT, permit=1, seconds=1.0)
+    seen = told(generation, ledger=LedgerView())
+    assert loop.is_about(seen, order) is about
+    assert loop.knows(seen, order) is about
+    assert loop.may_send(seen, order) is not about
+
+
+def test_an_outcome_that_the_ledger_was_not_asked_for_is_no_knowledge() -> None:
+    order = Order(head=D1, slot=0, tool="pay", intent=INTENT, permit=1, seconds=1.0)
+    assert not loop.knows(told(None), order)
+    assert not loop.knows(told(2, Standing.SEND, LedgerView()), order)
+    assert loop.knows(told(None), order.model_copy(update={"known": True}))
+    assert loop.may_send(told(2, Standing.SEND), order)

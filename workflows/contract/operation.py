@@ -159,6 +159,8 @@ class Outcome(Value):
     """What the workflow can do now."""
     permit: int
     """The permit to spend next."""
+    generation: int | None = None
+    """The generation that the ledger has; none if it has none, or could not be asked."""
     after: float = 60.0
     """Seconds to wait at the most before asking, or sending, again."""
     result: CallResult | None = None
