@@ -18,8 +18,10 @@ from settled.activities import summary
 from settled.activities.composing import answer_calls, unknown_to
 from settled.activities.model_provider import ModelLimits
 from settled.activities.outputs import READ_OUTPUT, KeptOutput, reference
+from settled.activities.rerooting import taken_over
 from settled.activities.responses import Stored
 from settled.activities.roots import Root
+from settled.activities.stop_table import Means, Run, judge
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Node, Role, make_node
 from settled.activities.view import view
@@ -37,6 +39,8 @@ MOST_OPERATIONS = 100_000
 """Operations of one task that are looked at."""
 MOST_RESULTS = 30_000
 """Characters of the last results that the next conversation begins with."""
+
+EMPTY_SUMMARY = "From the executor: your last response was empty. Answer with the summary."
 
 
 def is_full(usage: Usage, context_tokens: int) -> bool:
@@ -59,6 +63,8 @@ class Prepared:
     """Its conversation's root."""
     head: str
     """What is summed up."""
+    stays: str
+    """The head from which the same request is made again."""
     parameters: dict[str, Any]
     """As it is sent."""
 
@@ -83,39 +89,90 @@ class Compaction:
             TranscriptError: a call has no result.
         """
         transcripts = self.stores.transcripts
-        news = unknown_to(await transcripts.chain(ask.head), await self.stores.ledger.of_task(self.record.task))
+        limit = {} if ask.max_tokens is None else {"max_tokens": ask.max_tokens}
+        begun = await transcripts.chain(ask.head)
+        if (asking := Root.of(begun[0])).sums_up:
+            return Prepared(
+                asked=ask.head,
+                root=asking,
+                head=_summed_up(asking),
+                stays=ask.head,
+                parameters={**asking.parameters, **limit, "messages": view(begun)},
+            )
+        news = unknown_to(begun, await self.stores.ledger.of_task(self.record.task))
         head = await answer_calls(self.stores, ask.head, ask.results, news)
         chain = await transcripts.chain(head)
         root, messages = Root.of(chain[0]), view(chain)
         kept = await self._keep_results(messages)
         context_tokens = context_of(root, self.limits)
-        max_tokens = max(int(root.parameters["max_tokens"]), root.max_tokens_most or 0)
-        max_tokens = min(max_tokens, self.limits.max_tokens or max_tokens)
+        max_tokens = self._max_tokens(root)
         asking = Root(
             parameters={"model": root.model, "max_tokens": max_tokens, "system": summary.SYSTEM},
             context_tokens=root.context_tokens,
             replaces=head,
             why=Again.COMPACTED,
+            fallback=root.fallback,
+            max_tokens_most=root.max_tokens_most,
+            sums_up=True,
         )
         room = max(context_tokens // 4, int(FULL * context_tokens) - max_tokens)
         first = asking.node()
         text = make_node(first, Role.USER, summary.request(messages, room * BYTES_PER_TOKEN // 2**tries, kept))
         await transcripts.add(first, text)
-        parameters = {**asking.parameters, "messages": view([first, text])}
-        return Prepared(asked=text.digest, root=asking, head=head, parameters=parameters)
+        parameters = {**asking.parameters, **limit, "messages": view([first, text])}
+        return Prepared(asked=text.digest, root=asking, head=head, stays=head, parameters=parameters)
 
-    async def conclude(self, stored: Stored) -> tuple[str, Resend | End]:
-        """Take the summary, and begin the conversation that goes on from it; returns its head, and what to do."""
+    async def conclude(self, stored: Stored, prepared: Prepared, means: Means) -> tuple[str, Resend | End]:
+        """Judge the response like any other; returns the head to go on from, and what to do.
+
+        Args:
+            stored: the response.
+            prepared: its request.
+            means: what is left to go on with.
+        """
         transcripts = self.stores.transcripts
-        asking = await transcripts.chain(stored.asked)
-        content = stored.message["content"]
-        await transcripts.add(make_node(asking[-1], Role.ASSISTANT, content))
-        head = Root.of(asking[0]).replaces
-        assert head is not None, "the root of such a request names what is summed up"
-        said, stopped = summary.words_of(content).strip(), stored.message.get("stop_reason")
-        if stopped != "end_turn" or not said:
-            return head, exhausted(f"its summary stopped with {str(stopped)[:80]!r} and held {len(said)} characters")
-        return await self._go_on(await transcripts.chain(head), said), Resend(why=Again.COMPACTED)
+        content, stopped = stored.message["content"], stored.message.get("stop_reason")
+        answer = make_node(await transcripts.node(stored.asked), Role.ASSISTANT, content)
+        await transcripts.add(answer)
+        match judge(stopped, content, means, stored.message.get("stop_details")):
+            case End(reason=EndReason.COMPLETED):
+                said = await self._said(answer)
+                return await self._go_on(await transcripts.chain(prepared.head), said), Resend(why=Again.COMPACTED)
+            case Resend() as again:
+                return await self._asked_again(again, prepared, answer), again
+            case End(detail=detail):
+                return prepared.head, exhausted(f"its summary stopped with {str(stopped)[:80]!r}: {detail}")
+            case other:
+                held = "calls" if other is Run.CALLS else "no more than its context has room for"
+                return prepared.head, exhausted(f"its summary stopped with {str(stopped)[:80]!r} and held {held}")
+
+    async def _asked_again(self, again: Resend, prepared: Prepared, answer: Node) -> str:
+        """The head from which the summary is asked for once more."""
+        transcripts = self.stores.transcripts
+        match again.why:
+            case Again.FALLBACK:
+                return await taken_over(transcripts, prepared.head)
+            case Again.PAUSED:
+                return answer.digest
+            case Again.EMPTY:
+                said = make_node(answer, Role.USER, [{"type": "text", "text": EMPTY_SUMMARY}])
+                await transcripts.add(said)
+                return said.digest
+            case _:
+                return prepared.stays
+
+    async def _said(self, answer: Node) -> str:
+        """The summary: with what was said before a pause."""
+        chain = await self.stores.transcripts.chain(answer.digest)
+        said = [summary.words_of(node.content).strip() for node in chain[1:] if node.role is Role.ASSISTANT]
+        return "\n".join(words for words in said if words)
+
+    def _max_tokens(self, root: Root) -> int:
+        """Tokens that the summary may have: as many as the model is known to allow, else as any response."""
+        usual = int(root.parameters["max_tokens"])
+        if self.limits.max_tokens is None:
+            return usual
+        return min(max(usual, root.max_tokens_most or 0), self.limits.max_tokens)
 
     async def _go_on(self, chain: Sequence[Node], said: str) -> str:
         root, messages = Root.of(chain[0]), view(chain)
@@ -160,6 +217,12 @@ class Compaction:
             )
             for view, one in zip(named, standing, strict=True)
         ]
+
+
+def _summed_up(asking: Root) -> str:
+    head = asking.replaces
+    assert head is not None, "the root of such a request names what is summed up"
+    return head
 
 
 def exhausted(why: str) -> End:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -18,13 +17,14 @@ from temporalio import activity
 from settled.activities import stop_table
 from settled.activities.artifacts import clean
 from settled.activities.calls import is_server_call
-from settled.activities.compacting import TRIES, Compaction, exhausted, is_full
+from settled.activities.compacting import TRIES, Compaction, Prepared, exhausted, is_full
 from settled.activities.composing import answer_calls, unknown_to
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.lost import no_record
 from settled.activities.model_errors import MOST_REQUEST_ID, Remedy, RequestFailed, Trouble, classify
-from settled.activities.model_provider import Provider, Received
+from settled.activities.model_provider import MOST_TOKENS, Provider, Received
+from settled.activities.no_response import OVERLOADS, OVERLOADS_BEFORE_FALLBACK, overloads, without_response
 from settled.activities.prices import Prices
 from settled.activities.progress import ModelProgress
 from settled.activities.proposing import proposals_of
@@ -48,8 +48,6 @@ FIRST_RESPONSE = 2
 MOST_DETAIL = 1_000
 STORE_RETRY_SECONDS = 240.0
 """How long the store may be away before an attempt of the request fails."""
-ATTEMPTS_BEFORE_FALLBACK = 2
-"""A model that is overloaded once may not be so a second later; another model costs a conversation of its own."""
 EMPTY_RESPONSE = "From the executor: your last response was empty. Go on with the task, or say what it has come to."
 T = TypeVar("T")
 
@@ -68,15 +66,19 @@ class Request:
     """What it is made for."""
     stream: bool = False
     """Whether its response is published while it arrives."""
+    allowed: int | None = None
+    """Tokens that its response may have, where the model has refused more."""
 
     def means(self, ask: Ask) -> stop_table.Means:
         """What is left to go on with, whatever it comes to."""
         max_tokens = int(self.parameters["max_tokens"])
+        most = self.root.max_tokens_most or max_tokens
         return stop_table.Means(
             repeats=ask.repeats,
             max_tokens=max_tokens,
-            max_tokens_most=self.root.max_tokens_most or max_tokens,
+            max_tokens_most=min(most, self.allowed or most),
             fallback=bool(self.root.fallback),
+            kept=ask.max_tokens,
         )
 
 
@@ -117,37 +119,59 @@ class ModelActivities:
 
     async def _compact(self, ask: Ask, record: TaskRecord) -> Turn:
         """Have the conversation summed up, and begin the one that goes on from it."""
-        root = Root.of((await _patiently(lambda: self.stores.transcripts.chain(ask.head)))[0])
-        compaction = Compaction(stores=self.stores, record=record, limits=await self.provider.limits(root.model))
-        head = ask.head
-        for tries in range(TRIES):
+        model = Root.of((await _patiently(lambda: self.stores.transcripts.chain(ask.head)))[0]).model
+        compaction = Compaction(stores=self.stores, record=record, limits=await self.provider.limits(model))
+        turn, tries = Turn(head=ask.head, next=Compact()), 0
+        while isinstance(turn.next, Compact) and tries < TRIES:
             prepared = await _patiently(functools.partial(compaction.prepare, ask, tries))
-            head = prepared.head
             request = Request(
                 asked=prepared.asked,
                 root=prepared.root,
                 parameters=prepared.parameters,
                 purpose=Purpose.SUMMARY,
+                allowed=self.provider.most_tokens(model),
             )
             try:
                 stored = await self._stored_or_asked(request)
             except RequestFailed as failed:
-                if failed.trouble.remedy is Remedy.SUM_UP:
-                    continue  # it is too long itself, by the provider's count
-                trouble, passed_on = failed.trouble, replace(request, asked=head, root=root)
-                turn = await _patiently(functools.partial(self._go_on_without, trouble, passed_on, ask, record))
-                return turn.model_copy(update={"context_full": True})
-            head, command = await _patiently(functools.partial(compaction.conclude, stored))
-            return Turn(
-                head=head,
-                next=command,
-                usage=self._usage(stored, request),
-                request_id=stored.request_id,
-                attempts=activity.info().attempt,
-                model=root.model,
-                ledger=await _patiently(lambda: self.stores.ledger.view(record.task)),
-            )
-        return Turn(head=head, next=exhausted("the request for its summary was too long, too"), model=root.model)
+                trouble = failed.trouble
+                turn = await _patiently(functools.partial(self._without_summary, trouble, request, prepared, ask))
+            else:
+                head, command = await _patiently(
+                    functools.partial(compaction.conclude, stored, prepared, request.means(ask))
+                )
+                turn = Turn(head=head, next=command, usage=self._usage(stored, request), request_id=stored.request_id)
+            tries += 1
+        if isinstance(turn.next, Compact):  # too long itself, by the provider's count
+            turn = turn.model_copy(update={"next": exhausted("the request for its summary was too long, too")})
+        again = isinstance(turn.next, Resend) and turn.next.why is not Again.COMPACTED
+        return turn.model_copy(
+            update={
+                "requests": tries,
+                "attempts": activity.info().attempt,
+                "model": model,
+                "context_full": again,
+                "ledger": await _patiently(lambda: self.stores.ledger.view(record.task)),
+            }
+        )
+
+    async def _without_summary(self, trouble: Trouble, request: Request, prepared: Prepared, ask: Ask) -> Turn:
+        """What to do where there is no summary; `Compact` stands for a shorter request.
+
+        Raises:
+            ApplicationError: it is to be tried again, or given up.
+        """
+        # How often the conversation was summed up is no matter here: it is about to be.
+        means = replace(request.means(ask), repeats=ask.repeats.model_copy(update={"compacted": 0}))
+        command = await self._decided(trouble, request, means)
+        head = prepared.stays
+        if isinstance(command, Resend) and command.why is Again.FALLBACK:
+            head = await taken_over(self.stores.transcripts, prepared.head)
+        elif isinstance(command, End):
+            head, command = prepared.head, exhausted(command.detail)
+        elif isinstance(command, Compact):
+            head = prepared.head
+        return Turn(head=head, next=command, request_id=trouble.request_id)
 
     async def _compose(self, ask: Ask, record: TaskRecord) -> Request:
         chain = await self.stores.transcripts.chain(ask.head)
@@ -156,9 +180,11 @@ class ModelActivities:
         if asked != ask.head:
             chain.append(await self.stores.transcripts.node(asked))
         root = Root.of(chain[0])
-        raised = {} if ask.max_tokens is None else {"max_tokens": ask.max_tokens}
-        parameters = {**root.parameters, **raised, "messages": view(chain)}
-        return Request(asked=asked, root=root, parameters=parameters, stream=ask.stream)
+        allowed = self.provider.most_tokens(root.model)
+        wanted = ask.max_tokens or int(root.parameters["max_tokens"])
+        limit = {"max_tokens": min(wanted, allowed or wanted)}
+        parameters = {**root.parameters, **limit, "messages": view(chain)}
+        return Request(asked=asked, root=root, parameters=parameters, stream=ask.stream, allowed=allowed)
 
     async def _stored_or_asked(self, request: Request) -> Stored:
         """The response of an earlier attempt, or a new one; once it is bought, the store is given time to take it.
@@ -204,9 +230,7 @@ class ModelActivities:
         Raises:
             ApplicationError: it is to be tried again, or given up.
         """
-        command = _without_response(trouble.remedy, request.means(ask), raised=ask.max_tokens is not None)
-        if command is None:
-            raise trouble.failure(activity.info().attempt)
+        command = await self._decided(trouble, request, request.means(ask))
         return Turn(
             head=await self._goes_on_from(command, request.asked, request.asked),
             next=command,
@@ -215,6 +239,27 @@ class ModelActivities:
             request_id=trouble.request_id,
             ledger=await self.stores.ledger.view(record.task),
         )
+
+    async def _decided(self, trouble: Trouble, request: Request, means: stop_table.Means) -> Resend | Compact | End:
+        """What the loop is to do without a response.
+
+        Raises:
+            ApplicationError: the request is to be tried again, or given up.
+        """
+        model, info = request.root.model, activity.info()
+        if trouble.remedy is Remedy.LOWER:
+            allowed = trouble.allowed or (await self.provider.limits(model)).max_tokens
+            trouble = replace(trouble, allowed=allowed)
+            if allowed:
+                self.provider.learn(model, allowed)
+        in_a_row = overloads(trouble, info.heartbeat_details)
+        most = info.retry_policy.maximum_attempts if info.retry_policy else 0
+        enough = in_a_row >= OVERLOADS_BEFORE_FALLBACK or info.attempt == most
+        command = without_response(trouble, means, tried_enough=enough)
+        if command is None:
+            activity.heartbeat({OVERLOADS: in_a_row})  # the next attempt is told so
+            raise trouble.failure(info.attempt)
+        return command
 
     async def _judge(self, ask: Ask, request: Request, stored: Stored, record: TaskRecord) -> Turn:
         content = stored.message["content"]
@@ -259,7 +304,7 @@ class ModelActivities:
         """
         transcripts = self.stores.transcripts
         match command:
-            case Resend(why=Again.TRUNCATED | Again.MALFORMED) | Compact():
+            case Resend(why=Again.TRUNCATED | Again.MALFORMED | Again.LOWERED) | Compact():
                 return asked  # the response stays in the store, and is left out of the conversation
             case Resend(why=Again.FALLBACK):
                 return await taken_over(transcripts, asked)
@@ -273,33 +318,13 @@ class ModelActivities:
                 return answered
 
 
-def _without_response(remedy: Remedy, means: stop_table.Means, *, raised: bool) -> Next | None:
-    """What the loop is to do where there is no response; none: the request is tried again, or given up."""
-    match remedy:
-        case Remedy.SUM_UP:
-            return stop_table.once_more(stop_table.Step.SUM_UP, means)
-        case Remedy.LOWER if raised:
-            cut = stop_table.BOUNDS[stop_table.Step.RAISE]
-            return End(reason=cut.end, detail=f"{cut.detail}; the model allows no higher one")
-        case Remedy.FALL_BACK if means.fallback and _tried_enough():
-            return stop_table.once_more(stop_table.Step.FALL_BACK, means)
-        case _:
-            return None
-
-
-def _tried_enough() -> bool:
-    """Whether an overloaded model has had its attempts: a few, or all that there are."""
-    info = activity.info()
-    most = info.retry_policy.maximum_attempts if info.retry_policy else 0
-    return info.attempt >= (min(most, ATTEMPTS_BEFORE_FALLBACK) or ATTEMPTS_BEFORE_FALLBACK)
-
-
 def _usage(message: dict[str, Any]) -> Usage:
     counted = message.get("usage")
 
     def number(name: str) -> int:
-        value = counted.get(name) if isinstance(counted, dict) else None
-        return max(0, int(value)) if isinstance(value, int | float) and math.isfinite(value) else 0
+        value: Any = counted.get(name) if isinstance(counted, dict) else None
+        is_count = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
+        return int(value) if is_count else 0  # anything else is nonsense, and can't be reckoned with
 
     return Usage(
         input_tokens=number("input_tokens"),

@@ -4,10 +4,12 @@ Temporal owns the retries; the SDK makes none. Class names of the SDK follow the
 names would leak: the decision is made by status, header and error type.
 
     the conversation or the request is too long      sum up
+    no room for the response's token limit           a lower limit if it was raised, else sum up
     the token limit is above what the model allows   a lower limit
     a cap on spending                                give up
+    529, overloaded_error                            another model where there is one; else as below
     x-should-retry                                   as it says
-    529, overloaded_error                            retry; another model where there is one
+    529, overloaded_error                            retry
     408, 409, 429, 500 and above                     retry
     connection, timeout, a stream that was cut       retry
     anything else                                    give up
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
@@ -35,9 +38,14 @@ RETRIED_TYPES = frozenset({"overloaded_error", "api_error", "rate_limit_error", 
 """Error types that may pass, where they come as an event within a stream whose status was 200."""
 BROKEN = (StreamError, httpx2.RequestError, TimeoutError, UnicodeDecodeError, json.JSONDecodeError)
 """What comes of a connection or a stream that broke. A request that can't be built raises other builtin errors."""
-TOO_LONG = ("prompt is too long", "exceed context limit")
-"""There is no error code for it, only these words."""
+TOO_LONG = "prompt is too long"
+NO_ROOM = "exceed context limit"
+"""There is no error code for these, only the words."""
 TOO_HIGH = "maximum allowed number of output tokens"
+ALLOWED = re.compile(r"max_tokens: \d{1,12} > (\d{1,12}), which is the maximum")
+"""The one place where the model says which token limit it allows."""
+ROOM = re.compile(r"exceed context limit: (\d{1,12}) \+ \d{1,12} > (\d{1,12})")
+"""Tokens that were read, and tokens that there are for these and the response."""
 MOST_RETRY_AFTER = 300.0
 MOST_TEXT = 300
 MOST_REQUEST_ID = 128
@@ -54,6 +62,8 @@ class Remedy(StrEnum):
     """The conversation is too long for the model."""
     LOWER = "lower"
     """The response's token limit is above what the model allows."""
+    MAKE_ROOM = "make_room"
+    """What is read and the response's token limit together are too long for the model."""
     GIVE_UP = "give_up"
     """It won't pass by itself."""
 
@@ -69,10 +79,14 @@ class Trouble:
     """The provider's id of the request, where it gave one."""
     after: timedelta | None = None
     """How long the provider asked to wait."""
+    again: bool = True
+    """Whether the same model may be asked again, where another one may be."""
+    allowed: int | None = None
+    """Tokens that the response may have, as the model says, where its limit was refused."""
 
     def failure(self, attempt: int = 1) -> ApplicationError:
         """The same, as Temporal is to treat it; its details say how many attempts there were."""
-        retried = self.remedy in (Remedy.RETRY, Remedy.FALL_BACK)
+        retried = self.remedy is Remedy.RETRY or (self.remedy is Remedy.FALL_BACK and self.again)
         return ApplicationError(
             self.message,
             attempt,
@@ -99,17 +113,44 @@ def classify(error: Exception) -> Trouble:
     text = " ".join(clean(str(error)).split())[:MOST_TEXT]
     request_id = clean(str(getattr(error, "request_id", None) or ""))[:MOST_REQUEST_ID]
     message = f"{type(error).__name__}: {text}" + (f" (request {request_id})" if request_id else "")
-    return Trouble(remedy=_remedy(error), message=message, request_id=request_id, after=_retry_after(error))
+    remedy = _remedy(error)
+    return Trouble(
+        remedy=remedy,
+        message=message,
+        request_id=request_id,
+        after=_retry_after(error),
+        again=_may_pass(error),
+        allowed=_allowed(remedy, str(error)),
+    )
 
 
 def _remedy(error: Exception) -> Remedy:
     if _is_too_long(error):
         return Remedy.SUM_UP
+    if _status(error) in (200, 400) and NO_ROOM in str(error):
+        return Remedy.MAKE_ROOM
     if _status(error) in (200, 400) and TOO_HIGH in str(error):
         return Remedy.LOWER
-    if not _may_pass(error):
-        return Remedy.GIVE_UP
-    return Remedy.FALL_BACK if _status(error) == 529 or _type(error) == "overloaded_error" else Remedy.RETRY
+    if _is_overloaded(error):
+        return Remedy.FALL_BACK
+    return Remedy.RETRY if _may_pass(error) else Remedy.GIVE_UP
+
+
+def _allowed(remedy: Remedy, said: str) -> int | None:
+    if remedy is Remedy.LOWER and (limit := ALLOWED.search(said)):
+        return int(limit[1])
+    if remedy is Remedy.MAKE_ROOM and (room := ROOM.search(said)):
+        return max(0, int(room[2]) - int(room[1]))
+    return None
+
+
+def _is_overloaded(error: Exception) -> bool:
+    return (_status(error) == 529 or _type(error) == "overloaded_error") and not _is_capped(error)
+
+
+def _is_capped(error: Exception) -> bool:
+    """Whether spending has come to its cap: that doesn't pass by waiting, nor with another model."""
+    return "spend_limit" in str(getattr(error, "error_code", None) or "")
 
 
 def _status(error: Exception) -> int | None:
@@ -126,7 +167,7 @@ def _is_too_long(error: Exception) -> bool:
     status = _status(error)
     if status == 413 or (status == 200 and _type(error) == "request_too_large"):
         return True
-    return status in (200, 400) and any(words in str(error) for words in TOO_LONG)
+    return status in (200, 400) and TOO_LONG in str(error)
 
 
 def _may_pass(error: Exception) -> bool:
@@ -134,8 +175,8 @@ def _may_pass(error: Exception) -> bool:
         return False
     if isinstance(error, BROKEN):
         return True
-    if "spend_limit" in str(getattr(error, "error_code", None) or ""):
-        return False  # a cap on spending doesn't pass by waiting
+    if _is_capped(error):
+        return False
     response, status = getattr(error, "response", None), _status(error)
     told = response.headers.get("x-should-retry") if response is not None else None
     if told in ("true", "false"):

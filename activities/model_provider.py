@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from settled.activities.model_stream import Accumulator, StreamError
@@ -27,6 +27,10 @@ LIMITS_SECONDS = 10.0
 """How long the provider may take to say what a model can do."""
 ASK_AGAIN_SECONDS = 600.0
 """When it is asked again after it did not say so."""
+REST_SECONDS = 0.25
+"""How long a stream may take to end after its message has: then its connection serves the next request."""
+MOST_TOKENS = 10**12
+"""A count above it is nonsense, and none that can be reckoned with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,8 @@ class Provider:
         self._lock = asyncio.Lock()
         self._limits: dict[str, ModelLimits] = {}
         self._silent_until: dict[str, float] = {}
+        self._most: dict[str, int] = {}
+        """The tokens that a response may have, where a model has refused more."""
 
     async def warm_up(self) -> AsyncAnthropic:
         """The client; made once per process."""
@@ -88,12 +94,16 @@ class Provider:
             with _naming(request_id):
                 if "text/event-stream" not in response.headers.get("content-type", ""):
                     raise StreamError("the server's answer is not an event stream")
-                async for event in AsyncStream.raw_events(response.http_response):
+                events = AsyncStream.raw_events(response.http_response)
+                async for event in events:
                     if event.event == "error":
                         raise _stream_error(event.data, response.http_response)
                     if event.event:
                         accumulator.take(event.event, event.data)
                         progress(accumulator)
+                    if accumulator.stopped:
+                        break
+                await _rest_of(events)
                 return Received(message=_checked(accumulator.finish()), request_id=request_id)
 
     async def limits(self, model: str) -> ModelLimits:
@@ -101,6 +111,19 @@ class Provider:
 
         Not every server that speaks the Messages API knows. Then the default counts, and it is asked again later.
         """
+        told = await self._told(model)
+        most = self.most_tokens(model)
+        return told if most is None else replace(told, max_tokens=min(most, told.max_tokens or most))
+
+    def learn(self, model: str, max_tokens: int) -> None:
+        """Take note of what the model allows, as it said when it was asked for more."""
+        self._most[model] = min(max_tokens, self._most.get(model, max_tokens))
+
+    def most_tokens(self, model: str) -> int | None:
+        """Tokens that a response may have, if the model has said so by refusing more; none: it hasn't."""
+        return self._most.get(model)
+
+    async def _told(self, model: str) -> ModelLimits:
         known = self._limits.get(model)
         if known is not None:
             return known
@@ -144,8 +167,18 @@ def _naming(request_id: str) -> Iterator[None]:
         raise
 
 
+async def _rest_of(events: AsyncIterator[Any]) -> None:
+    """Let a stream end whose message is whole. Whatever comes of that, the request has its response."""
+    with suppress(Exception):
+        async with asyncio.timeout(REST_SECONDS):
+            async for _ in events:
+                pass
+
+
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 < value <= MOST_TOKENS else None
 
 
 def _checked(message: dict[str, Any]) -> dict[str, Any]:
@@ -165,4 +198,7 @@ def _stream_error(data: str, response: Any) -> Exception:
         body: object = json.loads(data)
     except ValueError:
         return StreamError(f"an error event that is not JSON: {data[:200]}")
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict) or not isinstance(error.get("type"), str):
+        return StreamError(f"an error event that says nothing: {data[:200]}")
     return APIStatusError(str(body)[:300], response=response, body=body)

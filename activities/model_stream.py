@@ -14,7 +14,10 @@ from typing import Any
 
 RUNNING_REASONS = frozenset({"tool_use", "end_turn", "stop_sequence"})
 """Stop reasons after which calls may be run, so that every tool input must be whole."""
-
+RETURNED_REASONS = frozenset({"pause_turn", "compaction"})
+"""Stop reasons after which the content goes back as it came, so that it must be whole, too."""
+FIXED = frozenset({"content", "id", "role", "type"})
+"""What the end of a message can't change: it would change what was received block by block."""
 
 WRITTEN = ("text", "thinking", "partial_json")
 """Where the words of a block or a delta stand."""
@@ -32,14 +35,21 @@ class Accumulator:
     """Takes the events of one stream in order."""
 
     def __init__(self) -> None:
-        self.message: dict[str, Any] | None = None
+        self._message: dict[str, Any] | None = None
         self.stopped = False
         self._reason_given = False
-        self._open: dict[int, list[str]] = {}
-        """The blocks that have not stopped, and the JSON of their inputs so far."""
+        self._open: dict[int, _Pieces] = {}
+        """The blocks that have not stopped, and what has arrived of each."""
         self._broken: set[int] = set()
         self.characters = 0
         """Characters of text, thought and tool input received so far, for people who watch."""
+
+    @property
+    def message(self) -> dict[str, Any] | None:
+        """The message as far as it has arrived."""
+        for place, pieces in self._open.items():
+            pieces.join(self._content()[place])
+        return self._message
 
     def take(self, event: str, data: str) -> None:
         """Take one event.
@@ -62,32 +72,33 @@ class Accumulator:
         Raises:
             StreamError: the stream ended before it was whole.
         """
-        if self.message is None or not self.stopped:
+        message = self._message
+        if message is None or not self.stopped:
             raise StreamError("the stream ended before the message did")
         if not self._reason_given:
             raise StreamError("the message has no stop reason")
         if self._open:
             raise StreamError("the stream ended within a block")
-        reason = self.message["stop_reason"]
-        if self._broken and isinstance(reason, str) and reason in RUNNING_REASONS:
+        reason = message["stop_reason"]
+        if self._broken and isinstance(reason, str) and reason in RUNNING_REASONS | RETURNED_REASONS:
             raise StreamError("the stream ended within a tool's input")
-        return self.message
+        return message
 
     def tool_in_writing(self) -> str | None:
         """The name of the tool whose input arrives now; none: something else does."""
         for place in self._open:
             block = self._content()[place]
-            if str(block["type"]).endswith("tool_use"):
+            if _has_input(block):
                 return str(block.get("name"))
         return None
 
     def _start(self, data: dict[str, Any]) -> None:
-        if self.message is not None:
+        if self._message is not None:
             raise ValueError("a second message")
         message = data["message"]
         if not all(isinstance(block, dict) for block in message["content"]):
             raise ValueError("content that is no block")
-        self.message = message
+        self._message = message
         self.characters = sum(map(_length, message["content"]))
 
     def _block_start(self, data: dict[str, Any]) -> None:
@@ -98,30 +109,32 @@ class Accumulator:
             raise ValueError("a block without a type")
         content.append(block)
         self.characters += _length(block)
-        self._open[data["index"]] = []
+        self._open[data["index"]] = _Pieces()
 
     def _delta(self, data: dict[str, Any]) -> None:
         pieces, delta = self._open[data["index"]], data["delta"]
-        apply = DELTAS.get(delta["type"])
-        if apply is None:
-            raise UnknownEvent(f"a delta of the unknown kind {delta['type']!r}")
-        if delta["type"] == "input_json_delta":
-            pieces.append("" + delta["partial_json"])
-        else:
-            apply(self._content()[data["index"]], delta)
+        kind, block = delta["type"], self._content()[data["index"]]
+        if kind not in DELTAS:
+            raise UnknownEvent(f"a delta of the unknown kind {kind!r}")
+        if (kind == "input_json_delta") is not _has_input(block):
+            raise UnknownEvent(f"a delta of the kind {kind!r} in a block of the type {block['type'][:80]!r}")
+        DELTAS[kind](pieces, block, delta)
         self.characters += _length(delta)
 
     def _block_stop(self, data: dict[str, Any]) -> None:
         place = data["index"]
-        text = "".join(self._open.pop(place))
-        if text:
+        pieces, block = self._open.pop(place), self._content()[place]
+        pieces.join(block)
+        if text := "".join(pieces.json):
             try:
-                self._content()[place]["input"] = _parsed(text)
+                block["input"] = _parsed(text)
             except (ValueError, RecursionError):
                 self._broken.add(place)
 
     def _message_delta(self, data: dict[str, Any]) -> None:
-        message = self._whole()
+        message, beside = self._whole(), data.keys() - {"type", "delta", "usage"}
+        if changed := FIXED & (data["delta"].keys() | beside):
+            raise UnknownEvent(f"the end of the message changes its {', '.join(sorted(changed))}")
         message.update(data["delta"])
         self._reason_given = self._reason_given or "stop_reason" in data["delta"]
         usage = message.setdefault("usage", {})
@@ -129,16 +142,16 @@ class Accumulator:
             if counted is not None or name not in usage:  # null: what the start said still holds
                 usage[name] = counted
         # What stands beside the two is the message's, too.
-        message.update({name: data[name] for name in data.keys() - {"type", "delta", "usage"}})
+        message.update({name: data[name] for name in beside})
 
     def _stop(self, _data: dict[str, Any]) -> None:
         self._whole()
         self.stopped = True
 
     def _whole(self) -> dict[str, Any]:
-        if self.message is None:
+        if self._message is None:
             raise ValueError("no message was started")
-        return self.message
+        return self._message
 
     def _content(self) -> list[dict[str, Any]]:
         content: list[dict[str, Any]] = self._whole()["content"]
@@ -156,7 +169,7 @@ def _parsed(text: str) -> Any:
     Raises:
         ValueError: it isn't that.
     """
-    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    return STRICT.decode(text)
 
 
 def _finite(text: str) -> float:
@@ -165,6 +178,9 @@ def _finite(text: str) -> float:
         raise ValueError(f"{text} is no JSON number")
     return number
 
+
+STRICT = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
+"""Made once: a long message comes in hundreds of thousands of events."""
 
 HANDLERS: dict[str, Callable[[Accumulator, dict[str, Any]], None]] = {
     "message_start": Accumulator._start,
@@ -178,26 +194,52 @@ HANDLERS: dict[str, Callable[[Accumulator, dict[str, Any]], None]] = {
 Block = dict[str, Any]
 
 
-def _append(name: str) -> Callable[[Block, Block], None]:
-    def apply(block: Block, delta: Block) -> None:
-        block[name] = (block.get(name) or "") + delta[name]
+class _Pieces:
+    """What has arrived of a block, piece by piece: a text that grew with each piece would be copied with each."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, list[str]] = {}
+        """Its text or its thought, by the field's name."""
+        self.json: list[str] = []
+        """The JSON of its input, which is put together when the block stops."""
+
+    def join(self, block: Block) -> None:
+        """Put the words that have arrived since the last time into the block."""
+        for name, pieces in self.words.items():
+            if pieces:
+                block[name] = "".join([block.get(name) or "", *pieces])
+                pieces.clear()
+
+
+def _has_input(block: Block) -> bool:
+    """Whether the block is a call, ours or the provider's."""
+    return str(block["type"]).endswith("tool_use")
+
+
+def _append(name: str) -> Callable[[_Pieces, Block, Block], None]:
+    def apply(pieces: _Pieces, _block: Block, delta: Block) -> None:
+        pieces.words.setdefault(name, []).append("" + delta[name])
 
     return apply
 
 
-def _cite(block: Block, delta: Block) -> None:
+def _write(pieces: _Pieces, _block: Block, delta: Block) -> None:
+    pieces.json.append("" + delta["partial_json"])
+
+
+def _cite(_pieces: _Pieces, block: Block, delta: Block) -> None:
     block["citations"] = [*(block.get("citations") or []), delta["citation"]]
 
 
-def _sign(block: Block, delta: Block) -> None:
+def _sign(_pieces: _Pieces, block: Block, delta: Block) -> None:
     block["signature"] = delta["signature"]
 
 
-DELTAS: dict[str, Callable[[Block, Block], None]] = {
+DELTAS: dict[str, Callable[[_Pieces, Block, Block], None]] = {
     "text_delta": _append("text"),
     "thinking_delta": _append("thinking"),
     "signature_delta": _sign,
     "citations_delta": _cite,
-    "input_json_delta": lambda _block, _delta: None,
+    "input_json_delta": _write,
 }
-"""How a delta changes its block; the JSON of a tool's input is put together when the block stops."""
+"""How a delta changes its block."""

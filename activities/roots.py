@@ -36,6 +36,8 @@ class Root(Value):
     """The head that this conversation goes on from."""
     why: Again | None = None
     """Why it does."""
+    sums_up: bool = False
+    """Whether it is the request for a summary of what it replaces."""
 
     @property
     def model(self) -> str:

@@ -55,6 +55,7 @@ class Step(StrEnum):
     ASK_AGAIN = "ask_again"
     SAY_SO = "say_so"
     FALL_BACK = "fall_back"
+    LOWER = "lower"
     SUM_UP = "sum_up"
     INVALID = "invalid"
 
@@ -112,6 +113,12 @@ BOUNDS: dict[Step, Bound] = {
         end=EndReason.REFUSED,
         detail="the model refused to answer; nothing of its response was run",
     ),
+    Step.LOWER: Bound(
+        why=Again.LOWERED,
+        most=2,
+        end=EndReason.MODEL_ERROR,
+        detail="the model allows no token limit that it was asked with",
+    ),
     Step.SUM_UP: Bound(
         why=Again.COMPACTED,
         most=1,
@@ -133,6 +140,8 @@ class Means:
     """The highest that it may have."""
     fallback: bool
     """Whether another model may take over."""
+    kept: int | None = None
+    """The response's token limit where it isn't the profile's: what only goes on keeps it."""
 
 
 def kind_of(content: Sequence[Any]) -> Content:
@@ -172,6 +181,28 @@ def judge(
             return once_more(step, means, _category(details) if step is Step.FALL_BACK else "")
 
 
+def lowered(allowed: int | None, means: Means) -> End | Resend | None:
+    """What to do where a token limit was refused; none: nobody knows a lower one that would do.
+
+    A limit that was raised because a response had been cut is no use any more where it can't be above the one that
+    cut: each raise doubles it at the most.
+
+    Args:
+        allowed: tokens that the response may have, as far as that is known.
+        means: what is left to go on with.
+    """
+    cut = BOUNDS[Step.RAISE]
+    was_raised = means.repeats.truncated > 0 and means.kept is not None
+    if was_raised and (allowed is None or not means.max_tokens // 2 < allowed < means.max_tokens):
+        return End(reason=cut.end, detail=f"{cut.detail}; the model allows no higher one")
+    if allowed is None or not 0 < allowed < means.max_tokens:
+        return None
+    bound = BOUNDS[Step.LOWER]
+    if means.repeats.lowered < bound.most:
+        return Resend(why=bound.why, max_tokens=allowed)
+    return End(reason=cut.end if was_raised else bound.end, detail=cut.detail if was_raised else bound.detail)
+
+
 def is_discarded(stop_reason: object) -> bool:
     """Whether what a response holds is shown to nobody: what was refused is no answer, not even the half of it."""
     return stop_reason == "refusal"
@@ -189,12 +220,13 @@ def once_more(step: Step, means: Means, category: str = "") -> End | Resend | Co
     exhausted = getattr(means.repeats, bound.why) >= bound.most
     if step is Step.FALL_BACK:
         exhausted = exhausted or not means.fallback
-    higher = min(2 * means.max_tokens, means.max_tokens_most) if step is Step.RAISE else None
-    if higher is not None and higher <= means.max_tokens:
-        exhausted = True
+    limit = None if step is Step.FALL_BACK else means.kept  # another model begins with the profile's
+    if step is Step.RAISE:
+        limit = min(2 * means.max_tokens, means.max_tokens_most)
+        exhausted = exhausted or limit <= means.max_tokens
     if exhausted:
         return End(reason=bound.end, detail=bound.detail + (f" (category: {category})" if category else ""))
-    return Compact() if step is Step.SUM_UP else Resend(why=bound.why, max_tokens=higher)
+    return Compact() if step is Step.SUM_UP else Resend(why=bound.why, max_tokens=limit)
 
 
 def _category(details: object) -> str:

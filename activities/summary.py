@@ -168,8 +168,8 @@ def last_results(messages: Sequence[Message], most: int) -> list[str]:
     return [
         _json(
             {
-                "call": call["name"],
-                "input": shortened(_json(call["input"]), max(100, share // 4)),
+                "call": call.get("name"),
+                "input": shortened(_json(call.get("input")), max(100, share // 4)),
                 "failed": bool(result.get("is_error")),
                 "result": shortened(text_of(result), share),
             }
@@ -184,8 +184,8 @@ def results_worth_keeping(messages: Sequence[Message]) -> list[tuple[str, str]]:
     for group in _exchanges(messages[1:]):
         for call, result in _pairs(group):
             text = text_of(result)
-            if len(text) >= NOTED and not is_cut(text) and call["name"] != READ_OUTPUT:
-                found.append((str(call["name"]), text))
+            if len(text) >= NOTED and not is_cut(text) and call.get("name") != READ_OUTPUT:
+                found.append((str(call.get("name")), text))
     return found
 
 
@@ -217,7 +217,7 @@ def _pairs(group: Sequence[Message]) -> list[tuple[Message, Message]]:
     """The calls of an exchange, each with its result."""
     blocks = [block for message in group for block in message["content"]]
     results = {block["tool_use_id"]: block for block in blocks if block.get("type") == "tool_result"}
-    return [(block, results[block["id"]]) for block in blocks if is_call(block) and block["id"] in results]
+    return [(block, results[block["id"]]) for block in blocks if is_call(block) and block.get("id") in results]
 
 
 def _message(message: Message, cap: int, kept: Collection[str]) -> str:
@@ -228,9 +228,10 @@ def _message(message: Message, cap: int, kept: Collection[str]) -> str:
 def _block(block: Message, cap: int, kept: Collection[str]) -> str:
     match block.get("type"):
         case "text":
-            return shortened(str(block["text"]), 4 * cap)
+            return shortened(str(block.get("text") or ""), 4 * cap)
         case "tool_use":
-            return f"call {block['name']} {shortened(_json(block['input']), cap)}"
+            # A call may lack anything: admission has answered it, and it stands in the conversation as it came.
+            return f"call {block.get('name')} {shortened(_json(block.get('input')), cap)}"
         case "tool_result":
             text = text_of(block)
             named = f" (output {reference(text)})" if kept and reference(text) in kept else ""

@@ -65,8 +65,8 @@ def after_turn(state: LoopState, turn: Turn) -> LoopState:
             raise UnknownCommand(type(turn.next).__name__)
     counters = state.counters.model_copy(
         update={
-            "requests": state.counters.requests + 1,
-            "attempts": state.counters.attempts + turn.attempts,
+            "requests": state.counters.requests + turn.requests,
+            "attempts": state.counters.attempts + turn.attempts + turn.requests - 1,
             "calls": state.counters.calls + len(pending.calls),
             "server_calls": state.counters.server_calls + turn.server_calls,
         }

@@ -78,6 +78,8 @@ class Again(OpenEnum):
     """The response was empty: the model is told so."""
     FALLBACK = "fallback"
     """The model refused, or is overloaded: the next one of the profile's chain, in a conversation of its own."""
+    LOWERED = "lowered"
+    """The model allows no such token limit, or its context has no room for it: the same request, with a lower one."""
     COMPACTED = "compacted"
     """The conversation was summed up, and goes on in a new one."""
 
@@ -155,6 +157,8 @@ class Repeats(Value):
     """After an empty response."""
     fallback: int = 0
     """By another model."""
+    lowered: int = 0
+    """After a token limit was refused."""
     compacted: int = 0
     """After the conversation was summed up."""
 
@@ -195,6 +199,8 @@ class Turn(Value):
     """The provider's id of the request."""
     attempts: int = 1
     """Attempts that it took."""
+    requests: int = 1
+    """Requests that it took: those for a summary that were too long count, too."""
     model: str = ""
     """The model that was asked."""
     server_calls: int = 0
