@@ -31,7 +31,7 @@ from settled.local.messages_script import (
 )
 from settled.local.messages_script import StreamError as ErrorEvent
 from settled.local.messages_server import MessagesServer
-from settled.local.messages_wire import frame
+from settled.local.messages_wire import events, frame
 
 Json = dict[str, Any]
 ASKED: Json = {
@@ -125,10 +125,55 @@ async def test_r31_progress_is_told_while_the_message_arrives(line: Line) -> Non
     assert 0 < seen[len(seen) // 2] < 5
 
 
+WHOLE = list(events(Reply.of("Hello"), {"model": "m", "messages": []}))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        CutStream(reply=Reply.of("Hello"), after_events=len(WHOLE), how=Cut.FIN),
+        CutStream(reply=Reply.of("Hello"), after_events=len(WHOLE), how=Cut.RESET),
+        Stall(reply=Reply.of("Hello"), after_events=len(WHOLE), seconds=60.0),
+        Stall(reply=Reply.of("Hello"), after_events=len(WHOLE), seconds=60.0, ping_every=0.05),
+        ErrorEvent(reply=Reply.of("Hello"), after_events=len(WHOLE)),
+        NotAMessage.stream(b"".join(frame(*event) for event in WHOLE) + b"event: message_delta\ndata: {\n\n"),
+        NotAMessage.stream(b"".join(frame(*event) for event in WHOLE) + b"event: error\ndata: \xff\n\n"),
+    ],
+    ids=["closed", "reset", "silence", "pings", "error event", "a malformed event", "no UTF-8"],
+)
+async def test_b21_what_comes_after_a_whole_message_is_no_fault_of_it(line: Line, after: Step) -> None:
+    """B21, B05: it is paid for, and `message_stop` ends it."""
+    began = asyncio.get_running_loop().time()
+    received = await line.send(after)
+    assert received.message["content"] == [text("Hello")]
+    assert received.message["stop_reason"] == "end_turn"
+    assert asyncio.get_running_loop().time() - began < 20.0, "nobody waits for the connection to end"
+    assert (await line.send(Reply.of("Hi"))).message["content"] == [text("Hi")]
+
+
 async def test_a_stall_full_of_pings_ends_well_if_the_message_comes(hasty: Line) -> None:
     """Timeouts are per read, so that a total deadline has to be somebody else's."""
     received = await hasty.send(Stall(seconds=2.0, after_events=2, ping_every=0.1, reply=Reply.of("Hello")))
     assert received.message["content"] == [text("Hello")]
+
+
+# What the model allows
+
+
+@pytest.mark.parametrize(
+    ("message", "allowed"),
+    [
+        ("max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for claude-x", 64_000),
+        ("max_tokens is above the maximum allowed number of output tokens", None),
+        (f"max_tokens: 1 > {'9' * 400}, which is the maximum allowed number of output tokens for x", None),
+        ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease", 10_000),
+        ("input length and `max_tokens` exceed context limit: 210000 + 20000 > 200000", 0),
+        ("input length and `max_tokens` exceed context limit", None),
+        ("max_tokens: Field required", None),
+    ],
+)
+async def test_the_limit_that_would_do_is_read_from_the_refusal(line: Line, message: str, allowed: int | None) -> None:
+    assert (await line.trouble(HttpError(400, message=message))).allowed == allowed
 
 
 # The table of facts: what is tried again
@@ -157,6 +202,19 @@ RETRIED: dict[str, Step] = {
     "timeout_error after 200": ErrorEvent(type="timeout_error"),
     "error before the message": ErrorEvent(after_events=0),
     "error event that is no JSON": NotAMessage.stream(b"event: error\ndata: oops\n\n"),
+    **{
+        f"error event {data}": NotAMessage.stream(f"event: error\ndata: {data}\n\n")
+        for data in (
+            "null",
+            "[]",
+            "[1]",
+            "{}",
+            '{"type":"error"}',
+            '{"type":"error","error":null}',
+            '{"type":"error","error":"overloaded"}',
+            '{"type":"error","error":{"message":"x"}}',
+        )
+    },
     "HTML instead of a stream": NotAMessage.html(),
     "JSON instead of a stream": NotAMessage.json(),
     "frames without an event": NotAMessage.stream(b'data: {"type": "message_start"}\n\n'),
@@ -191,7 +249,6 @@ GIVEN_UP: dict[str, Step] = {
     "invalid request after 200": ErrorEvent(type="invalid_request_error"),
     "authentication after 200": ErrorEvent(type="authentication_error"),
     "an unheard-of error after 200": ErrorEvent(type="weather_error"),
-    "an error event of another shape": NotAMessage.stream(b"event: error\ndata: [1]\n\n"),
     "a delta of an unknown kind": NotAMessage.stream(
         START + BLOCK + frame("content_block_delta", {"index": 0, "delta": {"type": "rain_delta"}})
     ),
@@ -222,14 +279,18 @@ REMEDIED: dict[str, tuple[Step, Remedy]] = {
     "529 of a proxy": (NotAMessage.html(status=529), Remedy.FALL_BACK),
     "overloaded after 200": (ErrorEvent(), Remedy.FALL_BACK),
     "overloaded under another status": (HttpError(503, type="overloaded_error"), Remedy.FALL_BACK),
-    "overloaded, not to be retried": (HttpError(529, headers={"x-should-retry": "false"}), Remedy.GIVE_UP),
+    "overloaded, not to be retried": (HttpError(529, headers={"x-should-retry": "false"}), Remedy.FALL_BACK),
+    "overloaded, and a spend cap": (
+        HttpError(529, details={"error_code": "enforced_spend_limit_reached"}),
+        Remedy.GIVE_UP,
+    ),
     "rate limit": (HttpError(429), Remedy.RETRY),
     "413": (HttpError(413), Remedy.SUM_UP),
     "413 of a proxy": (NotAMessage.html(status=413), Remedy.SUM_UP),
     "too large after 200": (ErrorEvent(type="request_too_large"), Remedy.SUM_UP),
     "prompt too long": (HttpError(400, message=TOO_LONG), Remedy.SUM_UP),
     "prompt too long after 200": (ErrorEvent(type="invalid_request_error", message=TOO_LONG), Remedy.SUM_UP),
-    "no room for the response": (HttpError(400, message=NO_ROOM), Remedy.SUM_UP),
+    "no room for the response": (HttpError(400, message=NO_ROOM), Remedy.MAKE_ROOM),
     "too long, to be retried": (HttpError(400, message=TOO_LONG, headers={"x-should-retry": "true"}), Remedy.SUM_UP),
     "limit above the model's": (HttpError(400, message=TOO_HIGH), Remedy.LOWER),
     "another 400 about the limit": (HttpError(400, message="max_tokens: Field required"), Remedy.GIVE_UP),
@@ -241,7 +302,7 @@ REMEDIED: dict[str, tuple[Step, Remedy]] = {
 async def test_some_failures_have_a_remedy_of_their_own(line: Line, step: Step, remedy: Remedy) -> None:
     trouble = await line.trouble(step)
     assert trouble.remedy is remedy, trouble.message
-    assert trouble.failure().non_retryable is (remedy not in (Remedy.RETRY, Remedy.FALL_BACK))
+    assert trouble.failure().non_retryable is (remedy not in (Remedy.RETRY, Remedy.FALL_BACK) or not trouble.again)
 
 
 @pytest.mark.parametrize("after_events", [0, 3])
@@ -416,9 +477,9 @@ async def test_r94_an_error_before_any_response_has_no_request_to_name(line: Lin
     assert (trouble.request_id, trouble.message) == ("", "APIConnectionError: Connection error.")
 
 
-async def test_a_failure_is_text_that_any_history_can_keep(line: Line) -> None:
+def test_a_failure_is_text_that_any_history_can_keep() -> None:
     """Half a surrogate pair would fail the activity's own failure."""
-    trouble = await line.trouble(NotAMessage.stream(b'event: error\ndata: "half a pair: \\ud83d"\n\n'))
+    trouble = classify(StreamError("half a pair: \ud83d"))
     assert "half a pair: \ufffd" in trouble.message
 
 

@@ -1,6 +1,7 @@
 """From raw events to the message: nothing is repaired, nothing is dropped, and a cut stream is no message."""
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from settled.activities.model_stream import DELTAS, RUNNING_REASONS, Accumulator, StreamError, UnknownEvent
+from settled.activities.model_stream import (
+    DELTAS,
+    FIXED,
+    RETURNED_REASONS,
+    RUNNING_REASONS,
+    Accumulator,
+    StreamError,
+    UnknownEvent,
+)
 from settled.local.messages_script import Reply, thinking, tool_use
 from settled.local.messages_wire import events
 
@@ -31,7 +40,16 @@ START: Event = (
     },
 )
 STOP: Event = ("message_stop", {})
-REASONS = ["tool_use", "end_turn", "stop_sequence", "max_tokens", "pause_turn", "refusal", "of_a_later_year"]
+REASONS = [
+    "tool_use",
+    "end_turn",
+    "stop_sequence",
+    "max_tokens",
+    "pause_turn",
+    "compaction",
+    "refusal",
+    "of_a_later_year",
+]
 
 
 def ended(reason: Any = "end_turn", **more: Any) -> Event:
@@ -236,6 +254,54 @@ def test_a_delta_of_an_unknown_kind_fails_loudly() -> None:
     assert not issubclass(UnknownEvent, StreamError), "a retry brings the same again"
 
 
+@pytest.mark.parametrize(
+    ("start", "delta"),
+    [
+        ({"type": "text", "text": ""}, {"type": "input_json_delta", "partial_json": '{"n": 1}'}),
+        ({"type": "thinking", "thinking": ""}, {"type": "input_json_delta", "partial_json": ""}),
+        ({"type": "of_a_later_year"}, {"type": "input_json_delta", "partial_json": "{"}),
+        ({"type": "tool_use", "id": "a", "name": "look_up", "input": {}}, {"type": "text_delta", "text": "x"}),
+        ({"type": "server_tool_use", "id": "a", "name": "n", "input": {}}, {"type": "thinking_delta", "thinking": "x"}),
+    ],
+    ids=lambda value: value["type"],
+)
+def test_r25_a_delta_in_a_block_that_it_can_t_be_of_fails_loudly(start: Json, delta: Json) -> None:
+    """An input in a text would be kept as one, and sent back."""
+    with pytest.raises(UnknownEvent, match=f"'{delta['type']}' in a block of the type '{start['type']}'"):
+        taken([START, *block(start, delta)])
+
+
+@pytest.mark.parametrize("name", sorted(FIXED))
+def test_r25_the_end_of_a_message_does_not_change_what_was_received(name: str) -> None:
+    """Else calls could come in whole that never came as blocks."""
+    call = {"type": "tool_use", "id": "a", "name": "reserve", "input": {}}
+    value = [call] if name == "content" else "x"
+    with pytest.raises(UnknownEvent, match=f"changes its {name}"):
+        message(START, *text("Hello"), ended("tool_use", **{name: value}), STOP)
+    kind, data = ended("tool_use")
+    if name != "type":  # beside the delta this is the event's own
+        with pytest.raises(UnknownEvent, match=f"changes its {name}"):
+            message(START, *text("Hello"), (kind, {**data, name: value}), STOP)
+
+
+def test_a_long_text_is_put_together_in_time_that_grows_with_its_length() -> None:
+    """A megabyte in pieces of four characters; a text that was copied with each would take minutes."""
+    accumulator = taken([START, block({"type": "thinking", "thinking": ""})[0]])
+    piece = json.dumps({"index": 0, "delta": {"type": "thinking_delta", "thinking": "abcd"}})
+    began = time.process_time()
+    for number in range(250_000):
+        accumulator.take("content_block_delta", piece)
+        if number % 25_000 == 0:
+            watched = accumulator.message  # people who watch see what has come
+            assert watched is not None
+            assert len(watched["content"][0]["thinking"]) == accumulator.characters == 4 * (number + 1)
+    accumulator.take("content_block_stop", '{"index": 0}')
+    seconds = time.process_time() - began
+    assert accumulator.message is not None
+    assert accumulator.message["content"][0]["thinking"] == "abcd" * 250_000
+    assert seconds < 3.0, "0.6 s on a slow machine"
+
+
 def test_the_known_deltas_are_those_of_the_facts() -> None:
     assert DELTAS.keys() == {
         "text_delta",
@@ -309,12 +375,14 @@ CUT_INPUTS = [
 @pytest.mark.parametrize("written", CUT_INPUTS, ids=lambda written: written[:20])
 @pytest.mark.parametrize("reason", REASONS)
 def test_b16_a_cut_input_is_never_repaired(reason: str, written: str) -> None:
-    """B16: with a reason that runs calls the attempt failed; with another the message stands, and nothing of it runs.
+    """B16: with a reason that runs calls, or sends the content back, the attempt failed.
+
+    With another the message stands, and nothing of it runs.
 
     NaN and infinities are cut here too: no request could send them back.
     """
     stream = [START, *called(written), ended(reason), STOP]
-    if reason in RUNNING_REASONS:
+    if reason in RUNNING_REASONS | RETURNED_REASONS:
         with pytest.raises(StreamError, match="within a tool's input"):
             message(*stream)
     else:
@@ -328,10 +396,21 @@ def test_b16_one_cut_input_among_whole_ones_is_enough() -> None:
         content(*called('{"n": 1}'), *called('{"n":', index=1), *called('{"n": 3}', index=2), reason="tool_use")
 
 
-def test_the_reasons_that_run_calls_are_those_of_the_stop_table() -> None:
+@pytest.mark.parametrize("reason", sorted(RUNNING_REASONS | RETURNED_REASONS))
+@pytest.mark.parametrize("kind", ["tool_use", "server_tool_use", "mcp_tool_use"])
+def test_b16_r25_a_cut_input_never_goes_back_as_an_empty_one(kind: str, reason: str) -> None:
+    """B16, R25: a paused call of the provider's would go on with an input that nobody wrote."""
+    start = {"type": kind, "id": "a", "name": "web_search", "input": {}}
+    cut = block(start, {"type": "input_json_delta", "partial_json": '{"query":"A'})
+    with pytest.raises(StreamError, match="within a tool's input"):
+        content(*cut, reason=reason)
+
+
+def test_the_reasons_are_those_of_the_stop_table() -> None:
     from settled.activities.stop_table import TABLE, Content, Step
 
     assert {reason for reason, row in TABLE.items() if row[Content.CALLS] is Step.RUN} == RUNNING_REASONS
+    assert {reason for reason, row in TABLE.items() if row[Content.WORDS] is Step.SEND_BACK} == RETURNED_REASONS
 
 
 # Malformed streams

@@ -15,6 +15,7 @@ from settled.activities.stop_table import (
     Step,
     judge,
     kind_of,
+    lowered,
     once_more,
 )
 from settled.workflows.contract.ending import EndReason
@@ -115,6 +116,7 @@ BOUNDED: dict[Step, tuple[Again, int, EndReason]] = {
     Step.ASK_AGAIN: (Again.MALFORMED, 1, EndReason.INVALID_RESPONSE),
     Step.SAY_SO: (Again.EMPTY, 2, EndReason.INVALID_RESPONSE),
     Step.FALL_BACK: (Again.FALLBACK, 10, EndReason.REFUSED),
+    Step.LOWER: (Again.LOWERED, 2, EndReason.MODEL_ERROR),
     Step.SUM_UP: (Again.COMPACTED, 1, EndReason.CONTEXT_EXHAUSTED),
 }
 
@@ -160,6 +162,56 @@ def test_b16_the_limit_is_doubled_up_to_the_highest_that_is_allowed(limit: int, 
         assert judged == End(reason=EndReason.OUTPUT_TRUNCATED, detail=detail)
     else:
         assert judged == Resend(why=Again.TRUNCATED, max_tokens=raised)
+
+
+@pytest.mark.parametrize(
+    ("reason", "content", "kept"),
+    [
+        ("pause_turn", [SERVER], 200),
+        ("tool_use", [], 200),
+        ("end_turn", [], 200),
+        ("refusal", [], None),
+        ("max_tokens", [], 400),
+    ],
+)
+def test_b16_a_raised_limit_is_kept_over_a_pause_and_not_by_another_model(
+    reason: str, content: list[Json], kept: int | None
+) -> None:
+    raised = Means(repeats=Repeats(truncated=1), max_tokens=200, max_tokens_most=400, fallback=True, kept=200)
+    judged = judge(reason, content, raised)
+    assert isinstance(judged, Resend)
+    assert judged.max_tokens == kept
+
+
+@pytest.mark.parametrize(
+    ("allowed", "repeats", "kept", "decided"),
+    [
+        (500, Repeats(), None, 500),
+        (500, Repeats(lowered=1), 1_000, 500),
+        (500, Repeats(lowered=2), 1_000, EndReason.MODEL_ERROR),
+        (None, Repeats(), None, None),
+        (0, Repeats(), None, None),
+        (1_000, Repeats(), None, None),
+        (501, Repeats(truncated=1), 1_000, 501),
+        (500, Repeats(truncated=1), 1_000, EndReason.OUTPUT_TRUNCATED),
+        (1_000, Repeats(truncated=1), 1_000, EndReason.OUTPUT_TRUNCATED),
+        (None, Repeats(truncated=1), 1_000, EndReason.OUTPUT_TRUNCATED),
+        (700, Repeats(truncated=1, lowered=2), 1_000, EndReason.OUTPUT_TRUNCATED),
+        (500, Repeats(truncated=1), None, 500),
+    ],
+)
+def test_a_limit_that_was_refused_is_lowered_unless_it_was_raised_for_more(
+    allowed: int | None, repeats: Repeats, kept: int | None, decided: int | EndReason | None
+) -> None:
+    """What was cut at 500 is not asked for with 500 again."""
+    judged = lowered(allowed, Means(repeats=repeats, max_tokens=1_000, max_tokens_most=4_000, fallback=True, kept=kept))
+    match judged:
+        case Resend(why=Again.LOWERED):
+            assert judged.max_tokens == decided
+        case End():
+            assert judged.reason is decided
+        case _:
+            assert (judged, decided) == (None, None)
 
 
 @pytest.mark.parametrize("content", [[], [WORDS]], ids=["nothing", "words"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -233,28 +234,131 @@ async def test_b18_a_context_that_is_exceeded_again_ends_the_task_with_that_reas
         assert desk.model.count == 4
 
 
+def says_no_limits(desk: Desk) -> None:
+    """The provider doesn't say what its models can do."""
+    desk.parts.provider._silent_until[CLERK.model] = math.inf
+
+
+SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "A1"}}
+
+
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "times", "why"),
     [
-        Reply.of("The pages", stop_reason="max_tokens"),
-        Reply(content=[], stop_reason="refusal"),
-        Reply.of(tool_use("page", {"number": 1})),
-        Reply.of(" "),
-        Reply.of("…", stop_reason="brand_new_reason"),
-        Reply.of("…", stop_reason="model_context_window_exceeded"),
+        (Reply.of("The pages", stop_reason="max_tokens"), 1, "cut off at its token limit"),
+        (Reply(content=[], stop_reason="refusal"), 1, "refused"),
+        (Reply.of(tool_use("page", {"number": 1})), 1, "held calls"),
+        (Reply(content=[], stop_reason="tool_use"), 2, "held no call"),
+        (Reply.of(" "), 3, "was empty"),
+        (Reply.of("The ", stop_reason="pause_turn"), 6, "paused its turn"),
+        (Reply.of("…", stop_reason="brand_new_reason"), 1, "held words"),
+        (Reply.of("…", stop_reason="model_context_window_exceeded"), 1, "context"),
     ],
-    ids=["cut off", "refused", "a call", "blank", "unknown", "exceeded"],
+    ids=["cut off", "refused", "a call", "no call", "blank", "paused", "unknown", "exceeded"],
 )
 async def test_a_summary_that_is_none_ends_the_task_with_that_reason(
-    temporal: Client, tmp_path: Path, answer: Reply
+    temporal: Client, tmp_path: Path, answer: Reply, times: int, why: str
 ) -> None:
-    """Half a summary would be a loss that nobody sees."""
-    async with reading_desk(temporal, tmp_path, [Reply.of(look_up()), OVERFLOWN, answer]) as desk:
+    """R8, R29: it is asked for again as often as any other response. Half of it would be a loss that nobody sees."""
+    async with reading_desk(temporal, tmp_path, [Reply.of(look_up()), OVERFLOWN, *[answer] * times]) as desk:
+        desk.may_ask_again(times)
         result = await desk.run({"goal": GOAL})
         assert (result.status, result.end_reason) == (Status.FAILED, EndReason.CONTEXT_EXHAUSTED)
         assert f"its summary stopped with {answer.stop_reason!r}" in result.detail
+        assert why in result.detail
+        assert desk.model.count == result.counters.requests == 2 + times
+        assert desk.model.refusals == []
         chain = await desk.parts.stores.transcripts.chain(result.head)
         assert [node.content[0]["type"] for node in chain[1:]] == ["text", "tool_use", "tool_result"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "summary"),
+    [
+        ([Reply.of("There w", stop_reason="max_tokens"), Reply.of("There were 3.")], "There were 3."),
+        ([Reply.of("There were 3.", stop_reason="stop_sequence")], "There were 3."),
+        ([Reply.of("I look.", SEARCH, stop_reason="pause_turn"), Reply.of("There were 3.")], "I look.\nThere were 3."),
+        ([Reply(content=[], stop_reason="end_turn"), Reply.of("There were 3.")], "There were 3."),
+        ([Reply(content=[], stop_reason="tool_use"), Reply.of("There were 3.")], "There were 3."),
+    ],
+    ids=["cut off", "stop sequence", "paused", "empty", "no call"],
+)
+async def test_r8_a_summary_is_judged_like_any_other_response(
+    temporal: Client, tmp_path: Path, answers: list[Step], summary: str
+) -> None:
+    """R8, R89: and the task goes on from it."""
+    script = [Reply.of(look_up()), OVERFLOWN, *answers, Reply.of("There are 3.")]
+    async with reading_desk(temporal, tmp_path, script) as desk:
+        says_no_limits(desk)
+        desk.may_ask_again(1)
+        handle = await desk.start({"goal": GOAL})
+        result = await desk.result(handle)
+        assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "There are 3.")
+        asked = [asks_for_summary(body) for body in desk.model.requests]
+        assert asked == [False] * 2 + [True] * len(answers) + [False]
+        assert f"in your own words:\n{summary}\n" in said_first(desk.model.requests[-1])
+        assert [Root.of(chain[0]).why for chain in await conversations(desk, result.head)] == [None, Again.COMPACTED]
+        assert desk.model.refusals == []
+        assert result.counters.requests == len(script)
+        if len(answers) == 2:
+            await desk.record(f"summary_asked_again_after_{answers[0].stop_reason}", handle)  # type: ignore[attr-defined]  # they are replies
+
+
+async def test_b16_a_summary_that_was_cut_off_gets_a_higher_limit(temporal: Client, tmp_path: Path) -> None:
+    script = [
+        Reply.of(look_up()),
+        OVERFLOWN,
+        Reply.of("There w", stop_reason="max_tokens"),
+        Reply.of("There were 3."),
+        Reply.of("3."),
+    ]
+    async with reading_desk(temporal, tmp_path, script) as desk:
+        says_no_limits(desk)
+        result = await desk.run({"goal": GOAL})
+        assert result.end_reason is EndReason.COMPLETED
+        usual = LIBRARIAN.max_tokens
+        assert [body["max_tokens"] for body in desk.model.requests] == [usual, usual, usual, 2 * usual, usual]
+
+
+async def test_a_summary_asks_with_the_limit_that_the_model_allows(temporal: Client, tmp_path: Path) -> None:
+    """Where nobody says what the model allows, the profile's limit does; where that is too high, the model's."""
+    usual = LIBRARIAN.max_tokens
+    words = f"max_tokens: {usual} > 100, which is the maximum allowed number of output tokens for claude-scripted"
+    script = [Reply.of(look_up()), OVERFLOWN, HttpError(400, message=words), Reply.of("There were 3."), Reply.of("3.")]
+    async with reading_desk(temporal, tmp_path, script, model={"script": script}) as desk:
+        says_no_limits(desk)
+        result = await desk.run({"goal": GOAL})
+        assert (result.end_reason, result.counters.requests) == (EndReason.COMPLETED, 5)
+        assert [body["max_tokens"] for body in desk.model.requests] == [usual] * 3 + [100] * 2
+
+
+async def test_b14_r95_another_model_sums_up_where_the_first_one_refuses(temporal: Client, tmp_path: Path) -> None:
+    """B14, R95: the wish to sum up goes over to it."""
+    refused = Reply(content=[], stop_reason="refusal")
+    script = [Reply.of(look_up()), OVERFLOWN, refused, Reply.of("There were 3."), Reply.of("3.")]
+    profiles = {"librarian": LIBRARIAN.model_copy(update={"fallback": ("claude-other",)})}
+    async with reading_desk(temporal, tmp_path, script, profiles=profiles) as desk:
+        handle = await desk.start({"goal": GOAL})
+        result = await desk.result(handle)
+        assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "3.")
+        models = [(body["model"], asks_for_summary(body)) for body in desk.model.requests]
+        first, other = CLERK.model, "claude-other"
+        assert models == [(first, False)] * 2 + [(first, True), (other, True), (other, False)]
+        await desk.record("summary_refused_and_taken_over", handle)
+
+
+async def test_r28_a_call_without_a_name_or_an_input_is_summed_up_like_any_other(
+    temporal: Client, tmp_path: Path
+) -> None:
+    script = [
+        Reply.of(look_up()),
+        Reply([{"type": "tool_use", "id": "toolu_1"}], "tool_use", {"input_tokens": 29_000}),
+        Reply.of("A call was none."),
+        Reply.of("3."),
+    ]
+    async with reading_desk(temporal, tmp_path, script) as desk:
+        result = await desk.run({"goal": GOAL})
+        assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "3.")
 
 
 async def test_a_summary_whose_request_is_too_long_itself_is_asked_for_again_with_less(
@@ -273,6 +377,7 @@ async def test_a_summary_whose_request_is_too_long_itself_is_asked_for_again_wit
         result = await desk.run({"goal": GOAL})
         assert result.end_reason is EndReason.CONTEXT_EXHAUSTED
         assert "too long, too" in result.detail
+        assert result.counters.requests == result.counters.attempts == desk.model.received == 5
 
 
 async def test_r95_another_model_sums_up_where_the_first_one_is_overloaded(temporal: Client, tmp_path: Path) -> None:

@@ -105,12 +105,61 @@ async def test_b16_a_response_that_is_cut_again_and_again_ends_the_task(desk: De
     assert (await desk.requests())["POST /reservations"] == 0
 
 
+def too_high(asked: int, allowed: int, model: str = A) -> HttpError:
+    words = "which is the maximum allowed number of output tokens for"
+    return HttpError(400, message=f"max_tokens: {asked} > {allowed}, {words} {model}")
+
+
+def limits_of(desk: Desk) -> list[int]:
+    return [body["max_tokens"] for body in desk.model.requests]
+
+
 async def test_b16_a_limit_that_the_model_doesn_t_allow_ends_the_raise_and_is_no_error_of_the_model(desk: Desk) -> None:
-    too_high = "max_tokens: 2000 > 1500, which is the maximum allowed number of output tokens for claude-scripted"
-    desk.will_say(Reply.of("There a", stop_reason="max_tokens"), HttpError(400, message=too_high))
+    desk.will_say(Reply.of("There a", stop_reason="max_tokens"), too_high(2000, 1000))
     result = await desk.run("how many?")
     assert (result.end_reason, result.counters.requests) == (EndReason.OUTPUT_TRUNCATED, 2)
     assert "the model allows no higher one" in result.detail
+
+
+async def test_b16_a_raise_goes_as_far_as_the_model_allows(desk: Desk) -> None:
+    """B16: and no further, also in the next turn: what it has said is kept in mind."""
+    cut = Reply.of("There a", stop_reason="max_tokens")
+    desk.will_say(cut, too_high(2000, 1500), look_up(), cut, cut)
+    result = await desk.run("how many?")
+    assert limits_of(desk) == [1000, 2000, 1500, 1000, 1500]
+    assert result.end_reason is EndReason.OUTPUT_TRUNCATED
+
+
+async def test_b16_b18_a_raise_that_has_no_room_in_the_context_is_taken_back(desk: Desk) -> None:
+    """B16, B18: nothing is summed up for it; what was cut ends as that."""
+    cut = Reply.of("There a", stop_reason="max_tokens")
+    no_room = "input length and `max_tokens` exceed context limit: 100 + {} > {}, decrease input length"
+    desk.will_say(
+        cut, HttpError(400, message=no_room.format(2000, 2050)), HttpError(400, message=no_room.format(1950, 1050))
+    )
+    result = await desk.run("how many?")
+    assert limits_of(desk) == [1000, 2000, 1950]
+    assert (result.end_reason, result.counters.requests) == (EndReason.OUTPUT_TRUNCATED, 3)
+
+
+async def test_r95_a_model_that_takes_over_with_a_lower_limit_goes_on_with_it(chained: Desk) -> None:
+    """R95: it refuses the profile's limit once, and is not asked with it again."""
+    chained.will_say(REFUSAL, too_high(1000, 500, B), look_up(), "3.")
+    handle = await chained.start("how many?")
+    result = await chained.result(handle)
+    assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "3.")
+    assert models_of(chained) == [A, B, B, B]
+    assert limits_of(chained) == [1000, 1000, 500, 500]
+    assert result.counters.requests == 4
+    assert chained.model.refusals == []
+    await chained.record("lowered_by_the_model_that_took_over", handle)
+
+
+async def test_r95_a_limit_that_is_refused_again_and_again_ends_the_task(desk: Desk) -> None:
+    desk.will_say(too_high(1000, 500), too_high(500, 400), too_high(400, 300))
+    result = await desk.run("how many?")
+    assert limits_of(desk) == [1000, 500, 400]
+    assert (result.status, result.end_reason) == (Status.FAILED, EndReason.MODEL_ERROR)
 
 
 # Paused, malformed, empty
@@ -133,6 +182,21 @@ async def test_b12_a_paused_turn_goes_on_with_its_content_as_it_is(desk: Desk) -
     assert (result.counters.requests, result.counters.turns) == (3, 0)
     assert (result.counters.calls, result.counters.server_calls) == (0, 2)
     assert desk.model.refusals == []
+
+
+async def test_b12_b16_a_raised_limit_outlives_a_pause(desk: Desk) -> None:
+    """B12, B16: else the response would be cut where it was cut before."""
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "A1"}}
+    desk.will_say(
+        Reply.of("It", stop_reason="max_tokens"),
+        Reply.of(search, stop_reason="pause_turn"),
+        Reply.of("It", stop_reason="max_tokens"),
+        look_up(),
+        "It is an article.",
+    )
+    result = await desk.run("what is A1?")
+    assert result.end_reason is EndReason.COMPLETED
+    assert limits_of(desk) == [1000, 2000, 2000, 4000, 1000]
 
 
 async def test_r40_an_end_in_the_middle_of_a_server_call_goes_on_like_a_pause(desk: Desk) -> None:
@@ -273,6 +337,32 @@ async def test_r95_what_isn_t_an_overload_is_not_for_another_model(chained: Desk
     chained.may_ask_again(2)
     result = await chained.run("how many?")
     assert (models_of(chained), result.end_reason) == ([A] * 3, EndReason.MODEL_ERROR)
+
+
+async def test_r95_an_overload_after_something_else_is_the_first_one(temporal: Client, tmp_path: Path) -> None:
+    """R95: two in a row lead to the next model, not two attempts."""
+    cut = CutStream(after_events=4, how=Cut.CLEAN_EOF)
+    async with open_desk(temporal, tmp_path, profiles={"clerk": CHAINED}, model_attempts=9) as desk:
+        desk.will_say(cut, OVERLOADED, HttpError(500, headers=SOON), OVERLOADED, OVERLOADED, "3.")
+        desk.may_ask_again(4)
+        result = await desk.run("how many?")
+        assert (models_of(desk), result.final_text) == ([A] * 5 + [B], "3.")
+
+
+async def test_r95_an_overload_that_is_not_to_be_retried_goes_to_the_next_model_at_once(chained: Desk) -> None:
+    final = HttpError(529, headers={"x-should-retry": "false"})
+    chained.will_say(final, final, final)
+    result = await chained.run("how many?")
+    assert (models_of(chained), result.end_reason) == ([A, B, C], EndReason.MODEL_ERROR)
+
+
+async def test_r28_counts_that_are_nonsense_count_as_nothing(desk: Desk) -> None:
+    """They come from whoever speaks the API, and must fail nothing."""
+    nonsense = {"input_tokens": 10**400, "output_tokens": -5, "cache_read_input_tokens": True}
+    desk.will_say(Reply([text("3.")], "end_turn", {**nonsense, "cache_creation_input_tokens": "many"}))
+    result = await desk.run("how many?")
+    assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "3.")
+    assert (result.usage.read_tokens, result.usage.output_tokens) == (0, 0)
 
 
 # Attempts
