@@ -250,7 +250,7 @@ class ModelActivities:
         if trouble.remedy is Remedy.LOWER:
             allowed = trouble.allowed or (await self.provider.limits(model)).max_tokens
             trouble = replace(trouble, allowed=allowed)
-            if allowed:
+            if allowed and allowed < means.max_tokens:
                 self.provider.learn(model, allowed)
         in_a_row = overloads(trouble, info.heartbeat_details)
         most = info.retry_policy.maximum_attempts if info.retry_policy else 0
