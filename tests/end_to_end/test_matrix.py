@@ -49,7 +49,7 @@ class Expected:
 DONE, NO_ANSWER, NO = Expected(1, 0, COMPLETED), Expected(1, 0, INVALID), Expected(1, 0, REFUSED)
 # The calls are run, and their results are sent.
 RUN_ONE, RUN_TWO = Expected(2, 1, COMPLETED), Expected(2, 2, COMPLETED)
-# The stream ends within the input of a call that was to be run, or sent back: a failed attempt, and there are three of them.
+# The stream ends within an input that is to be run or sent back: a failed attempt, and there are three of them.
 NEVER_WHOLE = Expected(ATTEMPTS, 0, MODEL_ERROR, broken_off=ATTEMPTS)
 # Asked once more, without effect. Sent back five times. Asked with 1,000, 2,000 and 4,000 tokens.
 TWICE, PAUSED, TRUNCATED = Expected(2, 0, INVALID), Expected(6, 0, INVALID), Expected(3, 0, CUT)
