@@ -223,7 +223,9 @@ class AgentTask:
         """Whether a task that waits for its budget has to look again."""
         state = self.current
         changed = loop.exhausted(state, workflow.now().timestamp()) != short
-        return changed or (self.wants_cut(state) and workflow.all_handlers_finished())
+        # Readers don't finish by themselves: the cut itself lets them go.
+        quiet = self.stream is not None or workflow.all_handlers_finished()
+        return changed or (self.wants_cut(state) and quiet)
 
     async def settle_leftovers(self, state: LoopState) -> None:
         """The model says that it is done, but operations that it doesn't remember aren't settled: wait for them."""
