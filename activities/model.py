@@ -125,7 +125,7 @@ class ModelActivities:
             head = prepared.head
             request = Request(
                 asked=prepared.asked,
-                root=prepared.root,
+                root=prepared.root.model_copy(update={"prices": root.prices}),
                 parameters=prepared.parameters,
                 purpose=Purpose.SUMMARY,
             )
@@ -247,7 +247,8 @@ class ModelActivities:
         return await proposals_of(content, record, activity.info().namespace, self.stores, self.registry)
 
     def _usage(self, stored: Stored, request: Request) -> Usage:
-        return self.prices.priced(_usage(stored.message), stored.message.get("model"), request.root.model)
+        root = request.root
+        return self.prices.priced(_usage(stored.message), stored.message.get("model"), root.model, frozen=root.prices)
 
     async def _goes_on_from(self, command: Next, asked: str, answered: str) -> str:
         """The head of what is asked next.

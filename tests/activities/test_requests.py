@@ -19,7 +19,7 @@ FULL = AgentProfile.model_validate_json(
     json.dumps(
         {
             "model": "claude-a",
-            "system": "Be brief \N{SNOWMAN} <&> \\ \"\u2028\u0007.",
+            "system": 'Be brief \N{SNOWMAN} <&> \\ "\u2028\u0007.',
             "max_tokens": 4000,
             "effort": "low",
             "thinking": {"type": "enabled", "budget_tokens": 2000},
@@ -35,7 +35,9 @@ async def test_r90_the_body_is_what_the_real_client_sends_byte_for_byte() -> Non
 
     async def refuse(request: web.Request) -> web.Response:
         received.append(await request.read())
-        return web.json_response({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}, status=400)
+        return web.json_response(
+            {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}, status=400
+        )
 
     app = web.Application()
     app.add_routes([web.post("/v1/messages", refuse)])
