@@ -11,6 +11,7 @@ The file's name is the profile's. A task freezes the profile it starts with; cha
 
 from __future__ import annotations
 
+import tomllib
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -171,6 +172,17 @@ class AgentProfile(Value):
             raise PydanticCustomError("too_few", "must be at least max_tokens, which is {usual}", {"usual": usual})
         return most
 
+    @field_validator("context_tokens")
+    @classmethod
+    def _holds_a_response(cls, context: int | None, info: ValidationInfo) -> int | None:
+        for name in ("max_tokens_most", "max_tokens"):
+            most = info.data.get(name)
+            if context is not None and most is not None and context <= most:
+                raise PydanticCustomError(
+                    "no_context", "must be above {name}, which is {most}", {"name": name, "most": most}
+                )
+        return context
+
     @field_validator("fallback")
     @classmethod
     def _each_once(cls, models: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -192,6 +204,15 @@ class AgentProfile(Value):
                 "no_room", "budget_tokens must be below max_tokens, which is {room}", {"room": room}
             )
         return thinking
+
+
+def not_toml(error: ValueError | RecursionError) -> str:
+    """Why a file can't be taken for TOML: by its parser, or by Python, to which a part of it is too much."""
+    if isinstance(error, RecursionError):
+        return "not TOML that can be read: nested too deeply"
+    if isinstance(error, tomllib.TOMLDecodeError | UnicodeDecodeError):
+        return f"not TOML: {error}"
+    return "not TOML that can be read: it holds a number with too many digits"
 
 
 def lines_of(error: ValidationError, prefix: str = "", of: type[BaseModel] | None = None) -> list[str]:

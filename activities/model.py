@@ -126,7 +126,7 @@ class ModelActivities:
             prepared = await _patiently(functools.partial(compaction.prepare, ask, tries))
             request = Request(
                 asked=prepared.asked,
-                root=prepared.root,
+                root=prepared.root.model_copy(update={"prices": root.prices}),
                 parameters=prepared.parameters,
                 purpose=Purpose.SUMMARY,
                 allowed=self.provider.most_tokens(model),
@@ -292,7 +292,8 @@ class ModelActivities:
         return await proposals_of(content, record, activity.info().namespace, self.stores, self.registry)
 
     def _usage(self, stored: Stored, request: Request) -> Usage:
-        return self.prices.priced(_usage(stored.message), stored.message.get("model"), request.root.model)
+        root = request.root
+        return self.prices.priced(_usage(stored.message), stored.message.get("model"), root.model, frozen=root.prices)
 
     async def _goes_on_from(self, command: Next, asked: str, answered: str) -> str:
         """The head of what is asked next.

@@ -108,7 +108,7 @@ class OpeningActivities:
             )
         # Those that it was opened with first: admission goes by the record, and the model must be told the same.
         frozen = [name for name in standing.tools if name in self.registry.tools]
-        root = root_of(profile, self.registry, frozen).node()
+        root = root_of(profile, self.registry, frozen, self.prices.for_task(profile)).node()
         goal = make_node(root, Role.USER, [{"type": "text", "text": request.goal}])
         await self.stores.transcripts.add(root, goal)
         await self.stores.tasks.stands_at(task, goal.digest)

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from settled.activities.agents import AgentProfile, lines_of
+from settled.activities.agents import AgentProfile, lines_of, not_toml
 from settled.workflows.contract.turn import Usage
 from settled.workflows.contract.values import Value
 from settled.workflows.errors import ConfigurationError
@@ -72,6 +72,11 @@ class Price(Rates):
         return super().cost(usage)
 
 
+def _same(model: str, name: str) -> bool:
+    """Whether the model is the one of this name, with nothing but a date behind it."""
+    return model.startswith(name) and DATED.fullmatch(model[len(name) :]) is not None
+
+
 class Prices(Value):
     """A table of prices."""
 
@@ -82,18 +87,29 @@ class Prices(Value):
 
     def of(self, model: str) -> Price | None:
         """The price of a model: of the longest name that it begins with, if only a date follows."""
-        names = [name for name in self.models if model.startswith(name) and DATED.fullmatch(model[len(name) :])]
+        names = [name for name in self.models if _same(model, name)]
         return self.models[max(names, key=len)] if names else None
 
-    def priced(self, usage: Usage, *models: object) -> Usage:
+    def priced(self, usage: Usage, *models: object, frozen: Mapping[str, Price] | None = None) -> Usage:
         """The usage of one request, with its cost.
 
         Args:
             usage: as the provider counted it.
             models: the names that the model goes by, the provider's own one first.
+            frozen: the prices that the task began with, which come before this table.
         """
-        price = next((price for model in models if (price := self.of(str(model)))), None)
+        tables = (Prices(models=dict(frozen or {})), self)
+        price = next((price for table in tables for model in models if (price := table.of(str(model)))), None)
         return usage.model_copy(update={"unpriced": 1} if price is None else {"cost": price.cost(usage)})
+
+    def for_task(self, profile: AgentProfile) -> dict[str, Price]:
+        """The prices of the models that a task of this profile may ask, their dated names too, by the table's names."""
+        asked = (profile.model, *profile.fallback)
+        return {
+            name: price
+            for name, price in self.models.items()
+            if any(_same(model, name) or _same(name, model) for model in asked)
+        }
 
     def unpriced(self, profile: AgentProfile) -> list[str]:
         """The models that a task of this profile may ask, and whose price isn't known."""
@@ -112,12 +128,12 @@ def load_prices(path: Path | None = None) -> Prices:
     file = path or SHIPPED
     try:
         return Prices.model_validate(tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        faults = [f"not TOML: {error}"]
-    except OSError as error:
-        faults = [f"can't be read: {error.strerror}"]
     except ValidationError as error:
         faults = lines_of(error)
+    except (ValueError, RecursionError) as error:
+        faults = [not_toml(error)]
+    except OSError as error:
+        faults = [f"can't be read: {error.strerror}"]
     raise ConfigurationError("\n".join(f"{VARIABLE} ({file.name}): {fault}" for fault in faults))
 
 

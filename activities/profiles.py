@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from settled.activities.acceptance import faults_of_criteria
-from settled.activities.agents import AgentProfile, lines_of
+from settled.activities.agents import AgentProfile, lines_of, not_toml
 from settled.activities.registry import Registry
 from settled.workflows.contract.task import Criterion, Name
 from settled.workflows.errors import ConfigurationError
@@ -54,15 +54,17 @@ def _read(path: Path, registry: Registry) -> tuple[AgentProfile | None, list[str
     """The profile of a file, and what is wrong with it."""
     try:
         written = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return None, [f"not TOML: {error}"]
+        # As JSON, where 1 is a number, "1" is a text, and true is neither; TOML's dates have no place in a profile.
+        as_json = json.dumps(written, default=str)
+    # Not only what the parser says of itself: it also raises what Python does at a number that is too long for it.
+    except (ValueError, RecursionError) as error:
+        return None, [not_toml(error)]
     except OSError as error:
         return None, [f"can't be read: {error.strerror}"]
     faults = [*_faults_of_name(path.stem)]
     profile = None
     try:
-        # As JSON, where 1 is a number, "1" is a text, and true is neither; TOML's dates have no place in a profile.
-        profile = AgentProfile.model_validate_json(json.dumps(written, default=str), strict=True)
+        profile = AgentProfile.model_validate_json(as_json, strict=True)
     except ValidationError as error:
         faults += lines_of(error, of=AgentProfile)
     return profile, [*faults, *_faults_of_tools(written, registry), *_faults_of_acceptance(written, registry)]

@@ -15,6 +15,13 @@ from settled.activities.roots import Root
 from settled.activities.transcript import Node
 from settled.activities.view import view
 
+ORDER = (
+    *("max_tokens", "messages", "model", "cache_control", "container", "diagnostics", "inference_geo", "metadata"),
+    *("output_config", "service_tier", "speed", "stop_sequences", "stream", "system", "thinking", "tool_choice"),
+    "tools",
+)
+"""The fields of a request in the order in which the SDK's client writes them, whatever order it is given them in."""
+
 
 def composed(chain: Sequence[Node], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of the request that ends with the chain.
@@ -40,8 +47,10 @@ def changes_of(root: Root, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def body_of(parameters: Mapping[str, Any]) -> bytes:
-    """The request's body: its parameters, as JSON, with the field that the client adds."""
-    text = json.dumps({**parameters, "stream": True}, ensure_ascii=False, separators=(",", ":"))
+    """The request's body, byte for byte as the client sends it: with the field that it adds, in its order of fields."""
+    fields = {**parameters, "stream": True}
+    ordered = {name: fields[name] for name in (*ORDER, *fields) if name in fields}
+    text = json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -6,10 +6,13 @@ root names the head that it replaces: so the transcript of a task can be read fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import Field
+
 from settled.activities.agents import AgentProfile
+from settled.activities.prices import Price
 from settled.activities.registry import Registry, tool_schema
 from settled.activities.transcript import Node, Role, make_node
 from settled.workflows.contract.turn import Again
@@ -32,6 +35,8 @@ class Root(Value):
     """Tokens that a response may have where it was cut before."""
     context_tokens: int | None = None
     """Tokens that the conversation may have; none: as the provider says of the model."""
+    prices: dict[str, Price] = Field(default_factory=dict)
+    """What the task's models cost when it began, as in a table of prices; empty: as the worker's table says."""
     replaces: Digest | None = None
     """The head that this conversation goes on from."""
     why: Again | None = None
@@ -57,7 +62,9 @@ class Root(Value):
         return make_node(None, Role.ROOT, {**self.parameters, OURS: ours})
 
 
-def root_of(profile: AgentProfile, registry: Registry, tools: Sequence[str]) -> Root:
+def root_of(
+    profile: AgentProfile, registry: Registry, tools: Sequence[str], prices: Mapping[str, Price] | None = None
+) -> Root:
     """The root of a task's first conversation."""
     parameters: dict[str, Any] = {
         "model": profile.model,
@@ -76,4 +83,5 @@ def root_of(profile: AgentProfile, registry: Registry, tools: Sequence[str]) -> 
         fallback=profile.fallback,
         max_tokens_most=profile.max_tokens_most or RAISED * profile.max_tokens,
         context_tokens=profile.context_tokens,
+        prices=dict(prices or {}),
     )

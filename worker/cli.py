@@ -1,4 +1,4 @@
-"""The command line: `settled worker`, `settled local`, `settled operations`, `settled transcript`, `settled ledger`."""
+"""The command line: `settled worker`, `local`, `operations`, `extend`, `transcript`, `ledger`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from settled.worker import ledger_cli, operations_cli, transcript_cli
+from settled.worker import extend_cli, ledger_cli, operations_cli, transcript_cli
 from settled.worker.settings import load_settings
 from settled.workflows.errors import ConfigurationError
 
@@ -23,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(operations_cli.app, name="operations")
+app.command()(extend_cli.extend)
 app.command()(transcript_cli.transcript)
 app.add_typer(ledger_cli.app, name="ledger")
 

@@ -117,16 +117,41 @@ class AgentTask:
     async def request_model(self, state: LoopState) -> None:
         """Ask the model once, and take what it led to."""
         try:
-            turn = await asks.request_model(loop.question(state), state.opened.conduct)
+            left = loop.seconds_left(state, workflow.now().timestamp())
+            turn = await asks.request_model(loop.question(state), state.opened.conduct, left)
         except asyncio.CancelledError:
             return
         except ActivityError as error:
             if workflow.cancellation_reason() is None:
-                self.state = loop.after_model_failure(self.current, str(error.cause), asks.attempts_of(error))
+                await self.go_on_without(error, budgets.limits_of(state).wall_seconds)
             return
         self.state = loop.after_turn(self.current, turn)  # the budget may have been extended meanwhile
         if self.stream is not None:
             self.stream.trim()
+
+    async def go_on_without(self, error: ActivityError, given: float) -> None:
+        """A model request has failed for good: the task ends so, unless it was its deadline that cut the request short.
+
+        Args:
+            error: the failure.
+            given: the task's seconds, as the request knew them.
+        """
+        attempts, short = asks.attempts_of(error), asks.ran_out_of_time(error)
+        if not short:
+            self.state = loop.after_model_failure(self.current, str(error.cause), attempts)
+            return
+        self.state = loop.after_late_request(self.current, attempts)
+        # It fails before the deadline, if the next attempt would come after it: what is to happen is decided then.
+        left = loop.seconds_left(self.current, workflow.now().timestamp())
+        if left <= 0:
+            return
+        try:
+            await workflow.wait_condition(lambda: budgets.limits_of(self.current).wall_seconds != given, timeout=left)
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            if workflow.cancellation_reason() is None:
+                raise
 
     async def run_calls(self, state: LoopState) -> None:
         """Run the turn's calls, batch after batch, as far as nothing stops them."""
@@ -223,7 +248,9 @@ class AgentTask:
         """Whether a task that waits for its budget has to look again."""
         state = self.current
         changed = loop.exhausted(state, workflow.now().timestamp()) != short
-        return changed or (self.wants_cut(state) and workflow.all_handlers_finished())
+        # Readers don't finish by themselves: the cut itself lets them go.
+        quiet = self.stream is not None or workflow.all_handlers_finished()
+        return changed or (self.wants_cut(state) and quiet)
 
     async def settle_leftovers(self, state: LoopState) -> None:
         """The model says that it is done, but operations that it doesn't remember aren't settled: wait for them."""

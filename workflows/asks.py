@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, RetryState, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutType, is_cancelled_exception
+from temporalio.exceptions import TimeoutError as TimedOut
 
 from settled.workflows import fits
 from settled.workflows.contract import names
@@ -46,6 +47,8 @@ LONGEST_QUEUE = timedelta(minutes=10)
 """How long a dispatch may stay without an end (queued, paused, with a dead worker) before its permit is voided."""
 AGAIN_SECONDS = 1.0
 """Until an activity is first asked again; the wait doubles up to an hour."""
+LEAST_SECONDS = 1.0
+"""That a model request is given, however near the deadline is."""
 Answer = TypeVar("Answer", bound=Value)
 
 
@@ -116,11 +119,16 @@ async def open_task(inputs: Sequence[Any]) -> Opened:
     )
 
 
-async def request_model(ask: Ask, conduct: Conduct) -> Turn:
+async def request_model(ask: Ask, conduct: Conduct, left: float) -> Turn:
     """Make one model request.
 
+    Args:
+        ask: what is asked.
+        conduct: the task's settings.
+        left: seconds until the task's deadline, at which the request is over, too, with all its attempts.
+
     Raises:
-        ActivityError: it failed for good, or was cancelled.
+        ActivityError: it failed for good, ran out of time, or was cancelled.
     """
     return await _answer(
         Turn,
@@ -128,10 +136,17 @@ async def request_model(ask: Ask, conduct: Conduct) -> Turn:
         ask,
         fit=fits.turn_fits,
         meant=_in_the_end,
+        schedule_to_close_timeout=timedelta(seconds=max(LEAST_SECONDS, left)),
         start_to_close_timeout=timedelta(seconds=conduct.model_seconds),
         heartbeat_timeout=timedelta(seconds=30),
         retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=60), maximum_attempts=conduct.model_attempts),
     )
+
+
+def ran_out_of_time(error: ActivityError) -> bool:
+    """Whether a model request ended because of the task's deadline: it is over, or comes before the next attempt."""
+    over = isinstance(error.cause, TimedOut) and error.cause.type is TimeoutType.SCHEDULE_TO_CLOSE
+    return over or error.retry_state is RetryState.TIMEOUT
 
 
 def attempts_of(error: ActivityError) -> int | None:

@@ -6,16 +6,13 @@ for a result, too. So a limit can be passed by what one response costs, and no c
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_UP, Decimal
-from typing import Any
 
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.loop import LoopState
-from settled.workflows.contract.names import EXTEND_BUDGET
 from settled.workflows.contract.task import Limits
 from settled.workflows.contract.turn import End
 
@@ -128,12 +125,15 @@ def waits_for(short: Sequence[Reached], task: str) -> str:
         short: the limits that are reached.
         task: the task's id.
     """
-    amounts: dict[str, Any] = {
-        each.what.limit: str(each.enough) if isinstance(each.enough, Decimal) else each.enough for each in short
-    }
-    command = f"temporal workflow update execute --workflow-id {shlex.quote(task)} --name {EXTEND_BUDGET}"
+    # Without quotes in it: the Temporal command line prints JSON, and what is escaped there can't be pasted.
+    amounts = " ".join(f"{option_of(each.what.limit)} {each.enough}" for each in short)
     texts = " and ".join(each.text for each in short)
-    return f"a larger budget: {texts}; extend it with: {command} --input {shlex.quote(json.dumps(amounts))}"
+    return f"a larger budget: {texts}; extend it with: settled extend {shlex.quote(task)} {amounts}"
+
+
+def option_of(limit: str) -> str:
+    """The command line's option for a limit."""
+    return f"--{limit.replace('_', '-')}"
 
 
 def limits_of(state: LoopState) -> Limits:

@@ -98,10 +98,20 @@ def after_model_failure(state: LoopState, detail: str, attempts: int | None = No
         attempts: how many there were; none: nobody knows, and all that there may be are counted.
     """
     made = state.opened.conduct.model_attempts if attempts is None else attempts
+    return ending_with(after_late_request(state, made), EndReason.MODEL_ERROR, detail[:MOST_DETAIL])
+
+
+def after_late_request(state: LoopState, attempts: int | None) -> LoopState:
+    """The state after a model request that was cut short by the deadline: it is counted, and no more.
+
+    Args:
+        state: before it.
+        attempts: how many there were, as far as is known.
+    """
     counters = state.counters.model_copy(
-        update={"requests": state.counters.requests + 1, "attempts": state.counters.attempts + made}
+        update={"requests": state.counters.requests + 1, "attempts": state.counters.attempts + (attempts or 1)}
     )
-    return ending_with(state, EndReason.MODEL_ERROR, detail[:MOST_DETAIL]).model_copy(update={"counters": counters})
+    return state.model_copy(update={"counters": counters})
 
 
 def after_calls(state: LoopState, results: Mapping[int, CallResult], handed_over: Iterable[int]) -> LoopState:

@@ -104,6 +104,18 @@ def test_the_name_that_the_provider_answers_with_comes_first() -> None:
     assert TABLE.priced(Usage(input_tokens=1_000_000), None, "claude-a").cost == 3
 
 
+def test_r52_a_task_keeps_the_prices_of_its_models_whatever_a_later_table_says() -> None:
+    """Those of their dated names too, which the provider may answer with; the later table fills in what was unknown."""
+    dear = {name: price.model_copy(update={"input": Decimal(100)}) for name, price in TABLE.models.items()}
+    later = Prices(models=dear | {"new": dear["claude-a"]})
+    frozen = TABLE.for_task(profile("claude-a", "claude-a-5-20260801", "new"))
+    assert set(frozen) == {"claude-a", "claude-a-5"}
+    read = Usage(input_tokens=1_000_000)
+    assert later.priced(read, "claude-a-20260801", "claude-a", frozen=frozen).cost == 3
+    assert later.priced(read, "new", frozen=frozen).cost == 100
+    assert later.priced(read, "claude-a", frozen={}).cost == 100, "a task of an earlier release"
+
+
 @given(st.lists(st.builds(Usage, input_tokens=st.integers(0, 10**9), output_tokens=st.integers(0, 10**6)), max_size=40))
 def test_the_cost_of_all_is_the_sum_of_the_costs(usages: list[Usage]) -> None:
     priced = [TABLE.priced(usage, "claude-a") for usage in usages]
@@ -165,8 +177,10 @@ def test_prices_are_read_as_they_are_written(tmp_path: Path) -> None:
         (f"[models.m]\n{ROW.replace('= 2', '= -2')}", ["models.m.output: Input should be greater than or equal to 0"]),
         (f"[models.m]\n{ROW.replace('= 2', '= nan')}", ["models.m.output: Input should be a finite number"]),
         (f"[models.m]\n{ROW}above = {{tokens = 0}}\n", ["models.m.above.input: Field"]),
+        (f"[models.m]\n{ROW.replace('= 2', '= ' + '9' * 5000)}", ["not TOML that can be read: it holds a number"]),
+        (f"models = {'[' * 5000}{']' * 5000}", ["not TOML that can be read: nested too deeply"]),
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_a_table_with_faults_refuses_the_start_with_a_line_for_each(
     tmp_path: Path, text: str, faults: list[str]

@@ -130,6 +130,14 @@ FAULTS: dict[str, list[str]] = {
     f"{CLERK}fallback = ['claude']": ["fallback: 'claude' comes twice in the chain of models, model included"],
     f"{CLERK}fallback = ['', 'a b']": ["fallback.0: String should have", "fallback.1: must be the provider's name"],
     f"{CLERK}fallback = {[str(n) for n in range(11)]}": ["fallback: "],
+    f"{CLERK}context_tokens = 8192": ["context_tokens: must be above max_tokens, which is 8192"],
+    f"{CLERK}max_tokens_most = 9000\ncontext_tokens = 9000": [
+        "context_tokens: must be above max_tokens_most, which is 9000"
+    ],
+    # What is too much for the parser
+    f"{CLERK}max_tokens = {'9' * 5000}": ["not TOML that can be read: it holds a number with too many digits"],
+    f"{CLERK}max_tokens = 0x{'f' * 6000}": ["not TOML that can be read: it holds a number with too many digits"],
+    f"{CLERK}max_tokens = {'[' * 5000}{']' * 5000}": ["not TOML that can be read: nested too deeply"],
     # Tools and acceptance
     CLERK.replace("[", '["fly", '): ["tools: no tool 'fly'; this worker has lookup_stock, reserve_stock"],
     CLERK.replace('"lookup_stock"', '"no such"'): ["tools.0: String should match pattern"],

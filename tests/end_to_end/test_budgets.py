@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from temporalio.exceptions import ApplicationError
 
 from settled.activities.agents import ProfileLimits
 from settled.activities.stores import Stores
-from settled.local.messages_script import Reply
+from settled.local.messages_script import HttpError, Reply
 from settled.worker.wiring import make_worker
 from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.names import EXTEND_BUDGET, INVALID_TASK, REQUEST_MODEL
@@ -31,6 +32,7 @@ from tests.crash.operator import current, reset, run_temporal
 from tests.desk import CLERK, Desk, look_up, open_desk, reserve, status_of, until
 from tests.end_to_end.test_runs import later_run_of, runs_of
 from tests.end_to_end.test_writes import waits
+from tests.worker.command import settled_process
 
 Handle = WorkflowHandle[Any, TaskResult]
 
@@ -159,6 +161,52 @@ async def test_r52_the_deadline_ends_a_task_whose_write_is_being_looked_up(price
     await priced.record("budget_of_wall_time", handle)
 
 
+OUT = HttpError(503, headers={"retry-after": "3"})
+"""A provider that is away, for a while."""
+
+
+async def test_r52_the_deadline_ends_the_attempts_of_a_model_request(priced: Desk) -> None:
+    """R29: whatever the next attempt would have brought, it would have come too late; the model is not to blame."""
+    await priced.parts.provider.warm_up()  # which takes seconds
+    priced.will_say(a_turn(), *(OUT for _ in range(6)))
+    priced.may_ask_again(6)
+    handle = await priced.start({"goal": "look", "budget": {"wall_seconds": 2.5}})
+    result = await priced.result(handle)
+    assert (result.status, result.end_reason) == (Status.BUDGET_EXHAUSTED, EndReason.DEADLINE)
+    assert result.detail == "the task's 2.5 s are over"
+    assert (result.counters.turns, result.counters.requests) == (1, 2)
+    assert await unanswered(priced.parts.stores, result.head) == []
+    started, *_, ended = [event async for event in handle.fetch_history_events()]
+    assert 2.5 <= (ended.event_time.ToDatetime() - started.event_time.ToDatetime()).total_seconds() < 5
+    assert priced.model.count <= 3
+    await priced.record("deadline_of_model_request", handle)
+
+
+async def test_r52_a_response_that_comes_after_the_deadline_is_not_waited_for(priced: Desk) -> None:
+    priced.will_say(Reply.of(reserve(), delay=15))
+    result = await priced.run({"goal": "reserve", "budget": {"wall_seconds": 1.5}})
+    assert (result.end_reason, result.operations) == (EndReason.DEADLINE, ())
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before the deadline", "after it"])
+async def test_a_model_request_that_ran_out_of_time_is_made_again_once_there_is_more(
+    patient: Desk, early: bool
+) -> None:
+    """What is extended while it still tries counts, too."""
+    await patient.parts.provider.warm_up()
+    patient.will_say(OUT, "3.")
+    patient.may_ask_again(1)
+    handle = await patient.start({"goal": "look", "budget": {"wall_seconds": 2}})
+    if early:
+        await patient.model.until(lambda server: server.count == 1)
+    else:
+        await until(lambda: waits(handle, "the task's 2 s are over"))
+    await extend(handle, wall_seconds=60)
+    result = await patient.result(handle)
+    assert (result.end_reason, result.counters.requests) == (EndReason.COMPLETED, 2)
+    await patient.record("deadline_of_model_request_extended", handle)
+
+
 async def test_a_model_that_is_done_is_done_whatever_its_last_response_cost(priced: Desk) -> None:
     """R61: acceptance judges it, and no limit does."""
     priced.will_say(a_turn(), Reply.of("3.", usage={"input_tokens": 10**9}))
@@ -226,6 +274,28 @@ async def test_a_limit_of_cost_for_a_model_without_a_price_is_refused(desk: Desk
     )
 
 
+async def test_r52_a_limit_of_cost_holds_over_a_deploy_whose_table_lacks_the_model(
+    temporal: Client, tmp_path: Path
+) -> None:
+    """The prices are the task's own, from its start on: of turns and of the request for a summary."""
+    other = tmp_path / "other.toml"
+    other.write_text(PRICES.replace("claude-scripted", "another"))
+    terms = {"task_queue": "deployed", "on_exhausted": OnExhausted.WAIT, "context_tokens": 4_000}
+    async with priced_desk(temporal, tmp_path, **terms) as desk:
+        desk.will_say(a_turn())
+        handle = await desk.start({"goal": "look", "budget": {"turns": 1, "cost": "0.026"}})
+        await until(lambda: waits(handle, "the limit of 1 turn "))
+    async with priced_desk(temporal, tmp_path, **terms, prices=other, model={"strict_prefix": False}) as desk:
+        summary = Reply.of("A1: 3, so far.", usage=USED | {"output_tokens": 100})
+        desk.will_say(a_turn(), summary, a_turn(), "never said")
+        await extend(handle, turns=5)
+        await until(lambda: waits(handle, "the limit of $0.026 is reached"))
+        report = await status_of(handle)
+        assert (report.usage.cost, report.usage.unpriced, report.counters.requests) == (4 * COST, 0, 4)
+        assert desk.model.count == 3
+        await handle.terminate()
+
+
 async def test_a_profile_with_a_limit_of_cost_and_a_model_without_a_price_refuses_the_start(
     temporal: Client, tmp_path: Path
 ) -> None:
@@ -267,7 +337,7 @@ async def extend(handle: Handle, **amounts: Any) -> Limits:
 
 
 async def test_a_task_that_waits_for_its_budget_goes_on_by_the_very_line_that_it_shows(patient: Desk) -> None:
-    """R46, R103: it is waiting, says for what, and the plain Temporal command line lets it go on."""
+    """R46, R103: it is waiting, says for what, and what the Temporal command line prints of that can be pasted."""
     desk = patient
     desk.will_say(a_turn(), a_turn(), "3.")
     handle = await desk.start({"goal": "look", "budget": {"turns": 1, "cost": "0.005"}})
@@ -277,11 +347,15 @@ async def test_a_task_that_waits_for_its_budget_goes_on_by_the_very_line_that_it
     (line,) = status.waits_for
     text, _, command = line.partition("; extend it with: ")
     assert text == "a larger budget: the limit of 1 turn is reached and the limit of $0.005 is reached"
-    assert command.startswith(f"temporal workflow update execute --workflow-id {handle.id} --name extend_budget")
+    assert command == f"settled extend {handle.id} --turns 1 --cost 0.01"
     assert (await (await handle.describe()).memo())["status"] == "waiting"
-    code, said = await run_temporal(desk, *shlex.split(command)[1:], "--output", "json")
-    assert code == 0, said
-    limits = json.loads(said)["result"]
+    _, printed = await run_temporal(desk, "workflow", "query", "--workflow-id", handle.id, "--type", "status")
+    assert command in printed, "as it stands, without an escape"
+    address = {"TEMPORAL_ADDRESS": desk.client.service_client.config.target_host}
+    (pasted,) = re.findall(r"extend it with: (.*?)\"", printed)
+    done = await settled_process(*shlex.split(pasted)[1:], "--json", **address)
+    assert done.code == 0, done.err
+    limits = json.loads(done.out)
     assert (limits["turns"], limits["cost"]) == (2, "0.015")
     await until(lambda: waits(handle, "the limit of 2 turns is reached"))
     assert await timers_of(handle) == 2, "one for each wait: its deadline"

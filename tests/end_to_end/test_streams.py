@@ -6,23 +6,41 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError, WorkflowUpdateStage
+from temporalio.client import (
+    Client,
+    WorkflowHandle,
+    WorkflowHistory,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateHandle,
+    WorkflowUpdateStage,
+)
 from temporalio.contrib.workflow_streams import WorkflowStreamClient
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer
 
 from settled.local.messages_script import Reply, Stall, StreamError, text
 from settled.worker.wiring import WORKFLOWS
+from settled.workflows import streaming
 from settled.workflows.contract.ending import EndReason
+from settled.workflows.contract.names import EXTEND_BUDGET
 from settled.workflows.contract.stream import TEXT_TOPIC, TextPiece
+from settled.workflows.contract.task import OnExhausted
 from settled.workflows.converter import data_converter
-from settled.workflows.streaming import MOST_KEPT
+from settled.workflows.streaming import HELD, MOST_KEPT, MOST_READERS, TOO_MANY
+from tests.crash.operator import current
 from tests.desk import CLERK, Desk, look_up, open_desk, until
+from tests.end_to_end.test_runs import later_run_of
+from tests.end_to_end.test_writes import waits
 
 TELLER = CLERK.model_copy(update={"stream": True})
+PATIENT = TELLER.model_copy(update={"on_exhausted": OnExhausted.WAIT})
+NEVER = {"topics": [TEXT_TOPIC], "from_offset": 10_000}
+"""What a reader asks who waits for what won't come: as one who is long gone, and whose question stays."""
 POLL = "__temporal_workflow_stream_poll"
 PUBLISH = "__temporal_workflow_stream_publish"
 UNFINISHED = "TMPRL1102"
@@ -108,6 +126,7 @@ async def _has_any(pieces: list[TextPiece]) -> bool:
 async def test_an_attempt_that_failed_is_followed_by_one_that_begins_anew(teller: Desk) -> None:
     broken = StreamError(after_events=5, reply=Reply.of(WORDS))
     teller.will_say(broken, Stall(seconds=0.1, after_events=4, reply=Reply.of("never mind")))
+    teller.may_ask_again(1)
     handle = await teller.start("go", "anew")
     await opened(teller)
     async with reading(teller, "anew") as pieces:
@@ -152,12 +171,11 @@ async def test_a_reader_who_waits_for_what_has_not_come_is_let_go_with_the_run(
         desk.will_say(Reply.of(look_up(), hold=held), *(look_up() for _ in range(7)), "That is all.")
         handle = await desk.start("look again and again", "patient")
         await opened(desk)
-        question = {"topics": [TEXT_TOPIC], "from_offset": 10_000}
-        waits = await handle.start_update(POLL, question, wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        asked = await handle.start_update(POLL, NEVER, wait_for_stage=WorkflowUpdateStage.ACCEPTED)
         held.set()
         await desk.result(handle, 40)
         async with asyncio.timeout(5):
-            assert (await waits.result())["items"] == []
+            assert (await asked.result())["items"] == []
         assert len(await runs_of(desk, handle)) >= runs
         assert UNFINISHED not in caplog.text
 
@@ -221,3 +239,81 @@ async def test_a_piece_that_nobody_takes_fails_no_request(teller: Desk, caplog: 
     await until(told)
     teller.will_say("Still here.")
     assert (await teller.run("go")).final_text == "Still here."
+
+
+# However many read along, a person is heard
+
+
+@pytest.fixture
+async def patient(temporal: Client, tmp_path: Path) -> AsyncIterator[Desk]:
+    """A desk whose agent publishes what it writes, and waits where its budget is spent."""
+    async with open_desk(temporal, tmp_path, profiles={"teller": PATIENT}, cut_events=50) as desk:
+        yield desk
+
+
+async def readers_who_are_gone(handle: WorkflowHandle[Any, Any], count: int) -> list[WorkflowUpdateHandle[Any]]:
+    """Readers who wait for what won't come."""
+    accepted = WorkflowUpdateStage.ACCEPTED
+    return [await handle.start_update(POLL, NEVER, wait_for_stage=accepted) for _ in range(count)]
+
+
+async def extend(handle: WorkflowHandle[Any, Any], turns: int) -> None:
+    """Add to the budget, within a time that a person would wait."""
+    async with asyncio.timeout(10):
+        await handle.execute_update(EXTEND_BUDGET, {"turns": turns})
+
+
+async def test_a_task_that_waits_for_its_budget_is_extended_however_many_read_along(patient: Desk) -> None:
+    """Temporal takes ten updates at a time, and each reader who waits is one. Those without a place are told so."""
+    patient.will_say(Reply.of(text(WORDS), look_up()), Reply.of(text("Go on."), look_up()), "That is all.")
+    handle = await patient.start({"goal": "look", "budget": {"turns": 1}}, "crowded")
+    await until(lambda: waits(handle, "a larger budget"))
+    heard: list[list[str]] = [[] for _ in range(2 * MOST_READERS + 2)]
+
+    async def read(words: list[str]) -> None:
+        async for item in WorkflowStreamClient.create(patient.client, "crowded").subscribe(result_type=TextPiece):
+            words.append(item.data.text)
+
+    readers = [asyncio.create_task(read(words)) for words in heard]
+
+    async def sorted_out() -> bool:
+        return sum(reader.done() for reader in readers) == len(readers) - MOST_READERS
+
+    await until(sorted_out)
+    for _ in range(3):
+        await extend(handle, 5)
+    assert (await patient.result(handle)).end_reason is EndReason.COMPLETED
+    async with asyncio.timeout(20):
+        ends = await asyncio.gather(*readers, return_exceptions=True)
+    kept = [words for words, end in zip(heard, ends, strict=True) if end is None]
+    assert ["".join(words) for words in kept] == [WORDS + "Go on." + "That is all."] * MOST_READERS
+    refused = [end for end in ends if end is not None]
+    assert [getattr(getattr(end, "cause", None), "type", end) for end in refused] == [TOO_MANY] * len(refused)
+    assert await replays(await runs_of(patient, handle))
+
+
+async def test_readers_who_are_gone_neither_shut_others_out_nor_keep_a_wait_from_being_carried_over(
+    patient: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes when all places are taken is told so; the place of who has had it for long is given away."""
+    patient.will_say(Reply.of(text(WORDS), look_up()), "That is all.")
+    handle = await patient.start({"goal": "look", "budget": {"turns": 1}}, "haunted")
+    await until(lambda: waits(handle, "a larger budget"))
+    gone = await readers_who_are_gone(handle, MOST_READERS)
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await handle.execute_update(POLL, NEVER)
+    assert isinstance(refused.value.cause, ApplicationError)
+    assert refused.value.cause.type == TOO_MANY
+    monkeypatch.setattr(streaming, "HELD", timedelta(0))
+    await readers_who_are_gone(handle, 1)
+    async with asyncio.timeout(5):
+        assert (await gone[0].result())["items"] == []
+    monkeypatch.setattr(streaming, "HELD", HELD)
+    for _ in range(60):
+        await handle.signal("wake")
+    await until(lambda: later_run_of(handle))
+    async with asyncio.timeout(5):
+        assert [(await one.result())["items"] for one in gone] == [[]] * MOST_READERS
+    await extend(current(patient, handle), 5)
+    assert (await patient.result(current(patient, handle))).end_reason is EndReason.COMPLETED
+    assert await replays(await runs_of(patient, handle))

@@ -43,6 +43,8 @@ NEEDED = {
     "cut_run_1",
     "cut_run_2",
     "cut_run_3",
+    "deadline_of_model_request",
+    "deadline_of_model_request_extended",
     "declined_then_changed",
     "invalid_input_of_calls",
     "invalid_task",
@@ -98,9 +100,9 @@ async def test_a_workflow_that_was_changed_on_purpose_fails_to_replay(monkeypatc
     """The check can fail: one more command before each model request, and the history doesn't fit any more."""
     request_model = asks.request_model
 
-    async def hesitate(ask: Ask, conduct: Conduct) -> Turn:
+    async def hesitate(ask: Ask, conduct: Conduct, left: float) -> Turn:
         await workflow.sleep(1)
-        return await request_model(ask, conduct)
+        return await request_model(ask, conduct, left)
 
     monkeypatch.setattr(asks, "request_model", hesitate)
     for name in ("no_tool", "write_completed", "cut_run_2"):
