@@ -13,6 +13,8 @@ UNSEEN = 0
 """The permit of an attempt that stands for all that a lost part of the past may have sent. It is nobody's: a "no" of
 one of them doesn't speak for the others."""
 
+MOST_SKIPPED = 20
+"""Generations without a row that are remembered of one gap; no honest order leaves a larger one."""
 STILL_UNKNOWN = frozenset({Event.ABSENT_SO_FAR, Event.IN_FLUX, Event.LOOKUP_FAILED})
 
 
@@ -183,7 +185,7 @@ def _undone_by_now(operation: Operation) -> tuple[int, ...]:
 
 def _skipped(operation: Operation | None, generation: int) -> tuple[int, ...]:
     before, last = (operation.skipped, operation.generation) if operation else ((), 0)
-    return (*before, *range(last + 1, generation))
+    return (*before, *range(max(last + 1, generation - MOST_SKIPPED), generation))
 
 
 def _effect(operation: Operation, row: Row) -> dict[str, Any]:

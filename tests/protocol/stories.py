@@ -148,3 +148,16 @@ def told(state: OperationState) -> Story:
         story.undo(3.0)
     assert story.state is state
     return story
+
+
+def sent(promise: Promise, *, at: float = 0.0) -> Story:
+    """One attempt is out, until 10 s after; its reply was lost."""
+    story = Story(promise=promise)
+    story.claim(at)
+    story.report(at + 1.0, Event.UNCLEAR)
+    return story
+
+
+def body_of_last(story: Story) -> dict[str, object]:
+    """What the journal's last row says."""
+    return story.rows[-1].body
