@@ -113,6 +113,7 @@ class Compaction:
             why=Again.COMPACTED,
             fallback=root.fallback,
             max_tokens_most=root.max_tokens_most,
+            prices=root.prices,
             sums_up=True,
         )
         room = max(context_tokens // 4, int(FULL * context_tokens) - max_tokens)

@@ -126,7 +126,7 @@ class ModelActivities:
             prepared = await _patiently(functools.partial(compaction.prepare, ask, tries))
             request = Request(
                 asked=prepared.asked,
-                root=prepared.root.model_copy(update={"prices": root.prices}),
+                root=prepared.root,
                 parameters=prepared.parameters,
                 purpose=Purpose.SUMMARY,
                 allowed=self.provider.most_tokens(model),
