@@ -54,6 +54,7 @@ async def test_r6_a_changed_profile_and_a_reworded_tool_change_later_tasks_only(
     async with open_desk(temporal, tmp_path, profiles=before, working=False, cut_events=50) as desk:
         held = asyncio.Event()
         desk.will_say(look_up(), look_up("B2"), Reply.of(look_up("C3"), hold=held))
+        desk.may_ask_again(1)  # the worker is stopped while it asks
         first = make_worker(temporal, desk.parts)
         async with first:
             handle = await desk.start("how many are there?")

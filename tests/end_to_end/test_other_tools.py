@@ -223,6 +223,7 @@ async def reserved(desk: Desk) -> AsyncIterator[WorkflowHandle[Any, Any]]:
     """A task that has reserved, and whose model has yet to say that it is done; its worker is gone."""
     never = asyncio.Event()
     desk.will_say(reserve(), replace(Reply.of("Reserved."), hold=never), "Reserved.")
+    desk.may_ask_again(1)  # whoever is gone had asked
     async with clerk(desk):
         handle = await desk.start({"goal": GOAL, "acceptance": [RESERVED]})
         await until(lambda: reserved_for(desk, OperationState.COMPLETED))

@@ -31,7 +31,7 @@ D1, D2, D3 = "1" * 64, "2" * 64, "3" * 64
 USAGE = turn.Usage(
     input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4, cost=Decimal("0.05"), unpriced=6
 )
-REPEATS = turn.Repeats(paused=1, truncated=2, malformed=3, empty=4, fallback=5, compacted=6)
+REPEATS = turn.Repeats(paused=1, truncated=2, malformed=3, empty=4, fallback=5, compacted=6, lowered=7)
 VIEW = operation.OperationView(
     key=D1, tool="reserve", state=OperationState.UNKNOWN, generation=2, sends=3, evidence=Evidence.NO_ANSWER
 )
@@ -102,6 +102,7 @@ SAMPLES: list[Value] = [
         usage=USAGE,
         request_id="req_1",
         attempts=2,
+        requests=3,
         model="claude-scripted",
         server_calls=3,
         context_full=True,
