@@ -160,6 +160,16 @@ class Stage:
         ]
         return signals.count(TASK_WAKE)
 
+    async def until_quiet(self, *handles: Handle) -> None:
+        """Wait until these workflows, each after the one before it, have done all that there is to do for now."""
+        for handle in handles:
+
+            async def quiet(handle: Handle = handle) -> bool:
+                stands = (await handle.describe()).raw_description
+                return not stands.pending_activities and not stands.HasField("pending_workflow_task")
+
+            await until(quiet)
+
     async def assert_nothing_is_left(self) -> None:
         """No resource is held, nobody stands in line or waits, and no question is open."""
         async with self.desk.parts.stores.database.read() as connection:

@@ -220,6 +220,8 @@ async def test_a_person_s_word_that_is_interrupted_counts_once(on_stage: OnStage
         operation = await until_it_is(desk, NEEDS_HUMAN)
         await until(lambda: stage.times_woken(handle))
         settlement = await desk.settlement(operation)
+        # A step of the settlement that is still under way would find the victim's row, and tell the task of it.
+        await stage.until_quiet(handle, settlement)
         word: asyncio.Task[Any] = asyncio.create_task(settlement.execute_update(SETTLEMENT_RESOLVE, SAID, id="word-1"))
         await stage.falls(victim, step.where, act)
         assert await stage.requests(LOOKUP) == step.lookups
