@@ -52,12 +52,14 @@ def settled(
 @app.command()
 def worker() -> None:
     """Serve tasks until SIGTERM; settings are SETTLED_… and TEMPORAL_… environment variables."""
-    from settled.worker.process import run_worker
-
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
-    asyncio.run(run_worker(load_settings()))
+    settings = load_settings()
+    # Not before: what it imports takes seconds, and wrong settings are told at once.
+    from settled.worker.process import run_worker
+
+    asyncio.run(run_worker(settings))
     _leave(0)
 
 

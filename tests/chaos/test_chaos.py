@@ -10,7 +10,7 @@ from tests.chaos.oracle import Fault
 from tests.chaos.plan import Plan
 from tests.chaos.storm import opened
 
-SHORT = Plan(seed=12, operations=50, tasks_at_once=12, workers=2, server_seconds=(3.0, 5.0), dedupes=False)
+SHORT = Plan(seed=12, operations=30, tasks_at_once=10, workers=2, server_seconds=(3.0, 5.0), dedupes=False)
 """Over a service that ignores keys: nothing but the ledger stands in the way of a second effect."""
 
 

@@ -128,24 +128,11 @@ async def run(desk: Desk, cell: str) -> TaskResult:
     return await desk.result(await desk.start({"goal": f"Work on {cell}."}), seconds=120.0)
 
 
-@pytest.fixture(scope="module")
-async def played(temporal: Client, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[TaskResult, int, int]]:
-    """What each cell came to, requests made and reservations made; all cells are played at once."""
-    model = Model()
-    folder: Path = tmp_path_factory.mktemp("matrix")
-    articles = dict.fromkeys(CELLS, 10)
-    # A hundred tasks at once: a write may take its time.
-    unhurried: dict[str, Any] = {"registry": hurried(discover(), seconds=30.0), "model_attempts": ATTEMPTS}
-    async with open_desk(temporal, folder, model={"script": model}, articles=articles, **unhurried) as desk:
-        desk.may_ask_again(len(CELLS) * ATTEMPTS)
-        results = await asyncio.gather(*(run(desk, cell) for cell in CELLS))
-        assert desk.model.refusals == [], "each request was one that the API takes"
-        effects = [effect["sku"] for effect in await desk.effects()]
-        for result in results:
-            await assert_each_call_has_its_result(desk, result)
-        return {
-            cell: (result, model.asked[cell], effects.count(cell)) for cell, result in zip(CELLS, results, strict=True)
-        }
+def expected(cell: str) -> tuple[int, int, EndReason]:
+    """Requests, reservations and the end that the table wants of this cell."""
+    _, _, way, wanted = CELLS[cell]
+    one_more = wanted.requests + 1 if wanted.broken_off is None else wanted.broken_off
+    return wanted.requests if way == "whole" else one_more, wanted.tools, wanted.end
 
 
 async def assert_each_call_has_its_result(desk: Desk, result: TaskResult) -> None:
@@ -156,16 +143,25 @@ async def assert_each_call_has_its_result(desk: Desk, result: TaskResult) -> Non
     assert calls == [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(str(part) for part in CELLS[cell][:3]))
-def test_r8_every_stop_reason_with_every_content(played: dict[str, tuple[TaskResult, int, int]], cell: str) -> None:
-    """R8, R13, R28, R40, R61, R82, B12, B13, B14, B16, B21: requests made, tools run and end reason."""
-    _, _, way, expected = CELLS[cell]
-    result, asked, reserved = played[cell]
-    one_more = expected.requests + 1 if expected.broken_off is None else expected.broken_off
-    assert (asked, reserved, result.end_reason) == (
-        expected.requests if way == "whole" else one_more,
-        expected.tools,
-        expected.end,
-    ), (result.detail, result.operations)
-    assert result.counters.attempts == asked
-    assert result.tally.operations == expected.tools
+@pytest.mark.parametrize("reason", TABLE, ids=str)
+async def test_r8_every_stop_reason_with_every_content(temporal: Client, tmp_path: Path, reason: str | None) -> None:
+    """R8, R13, R28, R40, R61, R82, B12, B13, B14, B16, B21: requests made, tools run and end reason.
+
+    A row of the matrix is played at once: twelve tasks, each of them a cell.
+    """
+    cells = [cell for cell, (which, *_) in CELLS.items() if which == reason]
+    model = Model()
+    # A dozen tasks at once: a write may take its time.
+    unhurried: dict[str, Any] = {"registry": hurried(discover(), seconds=30.0), "model_attempts": ATTEMPTS}
+    articles = dict.fromkeys(cells, 10)
+    async with open_desk(temporal, tmp_path, model={"script": model}, articles=articles, **unhurried) as desk:
+        desk.may_ask_again(len(cells) * ATTEMPTS)
+        results = dict(zip(cells, await asyncio.gather(*(run(desk, cell) for cell in cells)), strict=True))
+        assert desk.model.refusals == [], "each request was one that the API takes"
+        reserved = [effect["sku"] for effect in await desk.effects()]
+        came_to = {cell: (model.asked[cell], reserved.count(cell), results[cell].end_reason) for cell in cells}
+        assert came_to == {cell: expected(cell) for cell in cells}
+        for cell, result in results.items():
+            assert result.counters.attempts == model.asked[cell], cell
+            assert result.tally.operations == reserved.count(cell), cell
+            await assert_each_call_has_its_result(desk, result)
