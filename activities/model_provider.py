@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from settled.activities.model_stream import Accumulator, StreamError
 from settled.activities.steady import steady
+from settled.activities.tool_http import trusted
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -153,7 +154,7 @@ class Provider:
         if self._url is None:
             return AsyncAnthropic(max_retries=0)
         # A proxy variable of the environment would hijack a loopback address.
-        http = DefaultAsyncHttpxClient(trust_env=False)
+        http = DefaultAsyncHttpxClient(trust_env=False, verify=trusted())
         return AsyncAnthropic(api_key="local", base_url=self._url, max_retries=0, http_client=http)
 
 

@@ -48,7 +48,7 @@ class CountingTransport(httpx2.AsyncBaseTransport):
 
 
 @cache
-def _tls() -> SSLContext:
+def trusted() -> SSLContext:
     """The trusted certificates; reading them takes longer than many a call, so it is done once."""
     return httpx2.create_ssl_context(trust_env=False)
 
@@ -60,5 +60,5 @@ def tool_client(seconds: float) -> httpx2.AsyncClient:
         seconds: the attempt's time budget, which bounds each step of a request.
     """
     # Proxy variables of the environment are not obeyed: a proxy answers for itself, and retries as it likes.
-    transport = CountingTransport(httpx2.AsyncHTTPTransport(verify=_tls(), retries=0, trust_env=False))
+    transport = CountingTransport(httpx2.AsyncHTTPTransport(verify=trusted(), retries=0, trust_env=False))
     return httpx2.AsyncClient(transport=transport, timeout=seconds, follow_redirects=False, trust_env=False)

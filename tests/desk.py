@@ -25,6 +25,7 @@ from temporalio.worker import Interceptor
 
 from settled.activities.agents import AgentProfile
 from settled.activities.registry import Registry, discover
+from settled.activities.tool_http import trusted
 from settled.activities.toolkit import Tool, WriteTool
 from settled.activities.tools import stock
 from settled.local.messages_script import Reply, Step, tool_use
@@ -264,7 +265,7 @@ async def open_desk(
         }
         configured = Settings(**(places | quick | settings))
         made_of = await stack.enter_async_context(parts(configured, known, profiles or {"stock-clerk": CLERK}))
-        http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False))
+        http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, verify=trusted()))
         if working:
             await stack.enter_async_context(make_worker(client, made_of, interceptors))
         desk = Desk(client, made_of, service, served, script, http, folder)

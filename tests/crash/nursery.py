@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from settled.activities.tool_http import trusted
 from tests.crash.traps import say
 from tests.crash.worker_process import Instructions, serve
 from tests.mortal import die_with
@@ -100,6 +101,7 @@ def main() -> None:
     die_with(int(sys.argv[1]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel is to bury them
     parent = os.getpid()
+    trusted()  # read once, for all that are still to come
     for line in iter(sys.stdin.readline, ""):
         birth = Birth.model_validate_json(line)
         if not birth.told.serves:

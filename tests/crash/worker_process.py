@@ -61,6 +61,10 @@ class Instructions(BaseModel):
     """The row after which to fall into it, where it is after a row."""
 
 
+BUILD = "of the tests"
+"""By default each process reads all the code that it has imported, for a name of its build."""
+
+
 class OneHand(SimplePlugin):
     """A worker that serves activities only, one at a time.
 
@@ -74,6 +78,7 @@ class OneHand(SimplePlugin):
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Take the worker its workflows, and all hands but one."""
+        config["build_id"] = BUILD
         config["workflows"] = []
         config["max_concurrent_activities"] = 1
         if self._serves:
@@ -89,6 +94,7 @@ class Mortal(SimplePlugin):
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Shorten what a dead worker's workflows wait for it: ten seconds by default."""
+        config["build_id"] = BUILD
         config["sticky_queue_schedule_to_start_timeout"] = timedelta(seconds=1)
         return super().configure_worker(config)
 
