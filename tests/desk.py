@@ -111,7 +111,7 @@ class Desk:
         """Start a task and wait for its result, whether it is returned or in a failure's details."""
         return await result_of(await self.start(request, task, **options))
 
-    async def result(self, handle: WorkflowHandle[Any, TaskResult], seconds: float = 20.0) -> TaskResult:
+    async def result(self, handle: WorkflowHandle[Any, TaskResult], seconds: float = 60.0) -> TaskResult:
         """The result of a task, whether it is returned or in a failure's details."""
         return await result_of(handle, seconds)
 
@@ -153,7 +153,7 @@ class Desk:
         return [str(row.event) for row in await self.parts.stores.ledger.journal(operation.key)]
 
 
-async def result_of(handle: WorkflowHandle[Any, TaskResult], seconds: float = 20.0) -> TaskResult:
+async def result_of(handle: WorkflowHandle[Any, TaskResult], seconds: float = 60.0) -> TaskResult:
     """The result of a task, whether it is returned or in a failure's details.
 
     Raises:
@@ -188,7 +188,7 @@ def without_places(value: Any) -> Any:
     return {name: scrubbed.get(name, without_places(item)) for name, item in value.items()}
 
 
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20.0) -> Any:
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
     """Ask again and again until the answer is true; returns it.
 
     Raises:
@@ -196,7 +196,7 @@ async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 20.0) 
     """
     async with asyncio.timeout(seconds):
         while not (answer := await condition()):  # noqa: ASYNC110  # it happens in another process: no event tells
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.04)
         return answer
 
 

@@ -16,7 +16,7 @@ its keys for a while forgets them as early as the deadlines that were kept and i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
 from settled.activities import protocol
@@ -171,8 +171,13 @@ class Walkable(Protocol):
     def never_ends(self, questions: set[tuple[int, bool]], /) -> str | None: ...
 
 
-def walk(model: Walkable) -> str:
-    """Walk all worlds: "holds (n worlds)", or the shortest way to a fault."""
+def walk(model: Walkable, until: Callable[[], bool] = lambda: False) -> str:
+    """Walk all worlds: "holds (n worlds)", or the shortest way to a fault.
+
+    Args:
+        model: the worlds.
+        until: asked at each new world; once it says so, the walk ends early, with "reached".
+    """
     start: Hashable = model.start()
     came_from: dict[Any, tuple[Any, str] | None] = {start: None}
     queue, questions = deque([start]), set[tuple[int, bool]]()
@@ -185,5 +190,7 @@ def walk(model: Walkable) -> str:
             came_from[after] = (world, step)
             if wrong := model.fault(after):
                 return f"{wrong}: {' > '.join(reversed(list(way_to(after, came_from))))}"
+            if until():
+                return "reached"
             queue.append(after)
     return model.never_ends(questions) or f"holds ({len(came_from)} worlds)"
