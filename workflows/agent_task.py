@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     # Built anew in the sandbox, the models would cost more than the run, and be other classes than the converter's.
     # What the sandbox would catch in these modules a test keeps out of them: they can't import a clock or any I/O.
     # By their full names, since the sandbox would load a module that is imported from its parent a second time.
+    import settled.workflows.answers as answers  # noqa: PLR0402  # see above
     import settled.workflows.asks as asks  # noqa: PLR0402  # see above
     import settled.workflows.budgets as budgets  # noqa: PLR0402  # see above
     import settled.workflows.handed_in as handed_in  # noqa: PLR0402  # see above
@@ -136,7 +137,7 @@ class AgentTask:
             error: the failure.
             given: the task's seconds, as the request knew them.
         """
-        attempts, short = asks.attempts_of(error), asks.ran_out_of_time(error)
+        attempts, short = answers.attempts_of(error), answers.ran_out_of_time(error)
         if not short:
             self.state = loop.after_model_failure(self.current, str(error.cause), attempts)
             return
