@@ -1,24 +1,21 @@
 """Every activity that the workflows ask, with its type, its timeouts and its retries: the only place that does.
 
-An operator may complete an activity with any value (`temporal activity complete`), or fail it (`temporal activity
-fail`). So every answer is taken as plain JSON, and then read as its value: what doesn't fit is asked for again, and so
-is what failed in a way that the activity doesn't mean.
+What it answers is read in `answers.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutType, is_cancelled_exception
-from temporalio.exceptions import TimeoutError as TimedOut
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from settled.workflows import fits
+from settled.workflows.answers import answer_of, read_answer
 from settled.workflows.contract import names
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.loop import Ending
@@ -34,8 +31,6 @@ from settled.workflows.contract.operation import (
 from settled.workflows.contract.result import TaskResult
 from settled.workflows.contract.task import Conduct, Opened
 from settled.workflows.contract.turn import Ask, Proposal, Read, Turn
-from settled.workflows.contract.values import Value
-from settled.workflows.loop import UnknownCommand, recheck_after
 
 STORE_TIMEOUT = timedelta(seconds=60)
 STORE_RETRIES = RetryPolicy(maximum_interval=timedelta(seconds=30))
@@ -45,71 +40,13 @@ ATTEMPT_MARGIN = timedelta(seconds=15)
 """On top of a write's own time budget: for the claim, and for storing the outcome."""
 LONGEST_QUEUE = timedelta(minutes=10)
 """How long a dispatch may stay without an end (queued, paused, with a dead worker) before its permit is voided."""
-AGAIN_SECONDS = 1.0
-"""Until an activity is first asked again; the wait doubles up to an hour."""
 LEAST_SECONDS = 1.0
 """That a model request is given, however near the deadline is."""
-Answer = TypeVar("Answer", bound=Value)
-
-
-async def _answer(
-    shape: type[Answer],
-    kind: str,
-    *args: Any,
-    fit: Callable[[Answer], bool] = lambda _: True,
-    meant: Callable[[ActivityError], bool] = lambda _: False,
-    **terms: Any,
-) -> Answer:
-    """An activity's answer; asked for again, after a wait, until there is one that fits.
-
-    Args:
-        shape: the value that is expected.
-        kind: the activity's type.
-        args: its arguments.
-        fit: whether a value of that shape can be acted on.
-        meant: whether a failure is one that the activity itself decided on, for the caller to deal with.
-        terms: its timeouts, and so on.
-
-    Raises:
-        ActivityError: it failed as it meant to, or was cancelled.
-    """
-    again = 0
-    while True:
-        try:
-            given = await workflow.execute_activity(kind, args=args, **terms)
-        except ActivityError as error:
-            if is_cancelled_exception(error) or meant(error):
-                raise
-            wrong = f"failed: {error.cause}"
-        else:
-            if (answer := _read(shape, given, fit)) is not None:
-                return answer
-            wrong = f"was completed with what is no {shape.__name__}"
-        pause = recheck_after(AGAIN_SECONDS, again)
-        workflow.logger.warning("%s %s; it is asked again in %s", kind, wrong[:300], pause)
-        await workflow.sleep(pause, summary=f"{kind} is asked again")
-        again += 1
-
-
-def _read(shape: type[Answer], given: Any, fit: Callable[[Answer], bool] = lambda _: True) -> Answer | None:
-    """The value that an activity was completed with; None if it is none of that shape, or can't be acted on.
-
-    Raises:
-        UnknownCommand: it is whole, but for a command from a newer release.
-    """
-    try:
-        answer = shape.model_validate(given)
-    except ValidationError as error:
-        # Not asked again: a worker of the newer release reads this history, too, and for it the answer fits.
-        if all(fault["type"] == "union_tag_invalid" for fault in error.errors(include_url=False)):
-            raise UnknownCommand(f"a newer release's command can't be decoded: {error}") from error
-        return None
-    return answer if fit(answer) else None
 
 
 async def open_task(inputs: Sequence[Any]) -> Opened:
     """Validate the task's inputs, and freeze what holds for the whole task."""
-    return await _answer(
+    return await answer_of(
         Opened,
         names.OPEN_TASK,
         *inputs,
@@ -130,7 +67,7 @@ async def request_model(ask: Ask, conduct: Conduct, left: float) -> Turn:
     Raises:
         ActivityError: it failed for good, ran out of time, or was cancelled.
     """
-    return await _answer(
+    return await answer_of(
         Turn,
         names.REQUEST_MODEL,
         ask,
@@ -143,21 +80,6 @@ async def request_model(ask: Ask, conduct: Conduct, left: float) -> Turn:
     )
 
 
-def ran_out_of_time(error: ActivityError) -> bool:
-    """Whether a model request ended because of the task's deadline: it is over, or comes before the next attempt."""
-    over = isinstance(error.cause, TimedOut) and error.cause.type is TimeoutType.SCHEDULE_TO_CLOSE
-    return over or error.retry_state is RetryState.TIMEOUT
-
-
-def attempts_of(error: ActivityError) -> int | None:
-    """The attempts of a model request that failed, as its last one counted them; none: all that it may have."""
-    cause = error.cause
-    said = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
-    if isinstance(said, int):
-        return said
-    return None if error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED else 1
-
-
 async def run_read(head: str, call: Proposal, conduct: Conduct) -> CallResult:
     """Run a read; a read that fails for good is a result, too.
 
@@ -166,7 +88,7 @@ async def run_read(head: str, call: Proposal, conduct: Conduct) -> CallResult:
     """
     read = Read(head=head, slot=call.slot, tool=call.tool, seconds=call.seconds, attempts=conduct.read_attempts)
     try:
-        return await _answer(
+        return await answer_of(
             CallResult,
             names.RUN_READ,
             read,
@@ -201,7 +123,7 @@ async def dispatch(order: Order) -> Outcome:
     # A paused activity has no timeouts, so the wait has one of its own.
     done, _ = await workflow.wait([sending], timeout=(seconds + LONGEST_QUEUE).total_seconds())
     if done and sending.exception() is None:
-        outcome = _read(Outcome, sending.result())
+        outcome = read_answer(Outcome, sending.result())
         if outcome is not None:
             return outcome
     sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -210,7 +132,7 @@ async def dispatch(order: Order) -> Outcome:
 
 async def reconcile(order: Order) -> Outcome:
     """Ask how an operation stands; void a dispatch that left no trace."""
-    return await _answer(
+    return await answer_of(
         Outcome,
         names.RECONCILE,
         order,
@@ -226,7 +148,7 @@ async def review() -> LedgerView:
     Raises:
         ActivityError: the task was cancelled, and there is nothing to wait for any more.
     """
-    return await _answer(
+    return await answer_of(
         LedgerView,
         names.REVIEW,
         meant=lambda _: workflow.cancellation_reason() is not None,
@@ -241,7 +163,7 @@ async def close_task(ending: Ending) -> TaskResult:
     Raises:
         ActivityError: it can't be done, now or later.
     """
-    return await _answer(
+    return await answer_of(
         TaskResult,
         names.CLOSE_TASK,
         ending,
@@ -254,7 +176,7 @@ async def close_task(ending: Ending) -> TaskResult:
 
 async def resolve(asked: Resolve) -> ResolveAnswer:
     """Take a person's word. Asked again, it is the same word: it goes by the update's id."""
-    return await _answer(
+    return await answer_of(
         ResolveAnswer,
         names.RESOLVE,
         asked,
@@ -266,7 +188,7 @@ async def resolve(asked: Resolve) -> ResolveAnswer:
 
 async def settle(question: Question) -> SettlementStep:
     """Take one step of a settlement."""
-    return await _answer(
+    return await answer_of(
         SettlementStep,
         names.SETTLE,
         question,

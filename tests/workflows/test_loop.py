@@ -8,7 +8,7 @@ import pytest
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 from settled.workflows import loop
-from settled.workflows.asks import attempts_of
+from settled.workflows.answers import attempts_of
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.loop import Counters, LoopState, Pending
