@@ -33,8 +33,6 @@ FULL = 0.8
 """The share of what the model can read from which on a conversation is summed up."""
 BYTES_PER_TOKEN = 3
 """Fewer than there are in plain English: what doesn't fit is refused, and costs another request."""
-TRIES = 3
-"""Requests for one summary, each shorter than the one before, where the provider finds them too long."""
 MOST_OPERATIONS = 100_000
 """Operations of one task that are looked at."""
 MOST_RESULTS = 30_000
