@@ -93,7 +93,7 @@ class Compaction:
             return Prepared(
                 asked=ask.head,
                 root=asking,
-                head=_summed_up(asking),
+                head=asking.own(ask.head),
                 stays=ask.head,
                 parameters={**asking.parameters, **limit, "messages": view(begun)},
             )
@@ -216,12 +216,6 @@ class Compaction:
             )
             for view, one in zip(named, standing, strict=True)
         ]
-
-
-def _summed_up(asking: Root) -> str:
-    head = asking.replaces
-    assert head is not None, "the root of such a request names what is summed up"
-    return head
 
 
 def exhausted(why: str) -> End:

@@ -38,7 +38,7 @@ class Summing:
             ApplicationError: the request failed; retryable where that may pass.
             TranscriptError: a call has no result.
         """
-        model = Root.of((await given_time(lambda: self.stores.transcripts.chain(ask.head)))[0]).model
+        model = Root.of(await given_time(lambda: self.stores.transcripts.root(ask.head))).model
         limits = await self.asking.provider.limits(model)
         compaction = Compaction(stores=self.stores, record=self.record, limits=limits)
         turn, tries = Turn(head=ask.head, next=Compact()), 0
