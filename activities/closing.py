@@ -22,6 +22,7 @@ from settled.activities.ledger_rows import WaitsFor
 from settled.activities.lost import no_record
 from settled.activities.presenting import LEFT, standing_text
 from settled.activities.registry import Registry
+from settled.activities.roots import Root
 from settled.activities.standing import stand
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role
@@ -35,7 +36,7 @@ from settled.workflows.contract.operation import LedgerView, Order
 from settled.workflows.contract.result import Finding, TaskResult
 from settled.workflows.contract.turn import Proposal
 from settled.workflows.ending import status_of
-from settled.workflows.errors import JournalConflict
+from settled.workflows.errors import JournalConflict, TranscriptError
 from settled.workflows.reporting import spent
 
 MOST_FINAL_TEXT = 20_000
@@ -84,15 +85,16 @@ class ClosingActivities:
         if record is None:
             raise no_record()
         state = ending.state
+        head = await self._own(state.head)
         results = list(state.pending.results)
         waiting = state.pending.handed_over
         results += [
-            await self._filler(call, state.head, record, handed_over=call.slot in waiting)
+            await self._filler(call, head, record, handed_over=call.slot in waiting)
             for call in state.pending.open_calls()
         ]
-        results += await self._never_admitted(state.head, {result.slot for result in results})
-        head = await answer_calls(self.stores, state.head, results)
-        await self.stores.tasks.stands_at(task, head)
+        results += await self._never_admitted(head, {result.slot for result in results})
+        answered = await answer_calls(self.stores, head, results)
+        await self.stores.tasks.stands_at(task, answered)
         await self._stop_waiting(task)
         reason, detail, verdict, findings = await self._judge(ending, record)
         view = await self.stores.ledger.view(task)
@@ -102,14 +104,21 @@ class ClosingActivities:
             detail=detail,
             verdict=verdict,
             findings=findings,
-            final_text="" if reason is EndReason.REFUSED else await self._final_text(state.head),
+            final_text="" if reason is EndReason.REFUSED else await self._final_text(head),
             operations=tuple(await self.stores.ledger.of_task(task)),
             tally=view.tally,
             counters=state.counters,
             usage=state.usage,
             spent=spent(state.counters, state.usage),
-            head=head,
+            head=answered,
         )
+
+    async def _own(self, head: str) -> str:
+        """Where the task itself stands: it may have been in the middle of asking for a summary."""
+        try:
+            return Root.of(await self.stores.transcripts.root(head)).own(head)
+        except TranscriptError:  # a transcript with a gap must not keep its task from ending
+            return head
 
     async def _never_admitted(self, head: str, answered: set[int]) -> list[CallResult]:
         """The results of calls in a response that was not to be run: cut off, refused, malformed."""

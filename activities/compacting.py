@@ -33,8 +33,6 @@ FULL = 0.8
 """The share of what the model can read from which on a conversation is summed up."""
 BYTES_PER_TOKEN = 3
 """Fewer than there are in plain English: what doesn't fit is refused, and costs another request."""
-TRIES = 3
-"""Requests for one summary, each shorter than the one before, where the provider finds them too long."""
 MOST_OPERATIONS = 100_000
 """Operations of one task that are looked at."""
 MOST_RESULTS = 30_000
@@ -95,7 +93,7 @@ class Compaction:
             return Prepared(
                 asked=ask.head,
                 root=asking,
-                head=_summed_up(asking),
+                head=asking.own(ask.head),
                 stays=ask.head,
                 parameters={**asking.parameters, **limit, "messages": view(begun)},
             )
@@ -218,12 +216,6 @@ class Compaction:
             )
             for view, one in zip(named, standing, strict=True)
         ]
-
-
-def _summed_up(asking: Root) -> str:
-    head = asking.replaces
-    assert head is not None, "the root of such a request names what is summed up"
-    return head
 
 
 def exhausted(why: str) -> End:

@@ -49,6 +49,10 @@ class Root(Value):
         """The model that is asked."""
         return str(self.parameters["model"])
 
+    def own(self, head: str) -> str:
+        """Where the task itself stands, given a head over this root: a request for a summary is no part of it."""
+        return self.replaces if self.sums_up and self.replaces else head
+
     @classmethod
     def of(cls, node: Node) -> Root:
         """The root of a chain, by its first node."""

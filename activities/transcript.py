@@ -113,6 +113,21 @@ class Transcripts:
             raise TranscriptError(f"no transcript node {digest}")
         return node_of(row)
 
+    async def root(self, head: str) -> Node:
+        """The root of the conversation that the head names.
+
+        Raises:
+            TranscriptError: a node of the conversation is missing.
+        """
+        nodes = schema.nodes
+        walk = select(nodes.c.digest, nodes.c.parent).where(nodes.c.digest == head).cte("walk", recursive=True)
+        walk = walk.union_all(select(nodes.c.digest, nodes.c.parent).join(walk, nodes.c.digest == walk.c.parent))
+        async with self.database.read() as connection:
+            digest = await connection.scalar(select(walk.c.digest).where(walk.c.parent.is_(None)))
+        if digest is None:
+            raise TranscriptError(f"the transcript that ends in {head} is not whole")
+        return await self.node(digest)
+
     async def chain(self, head: str) -> list[Node]:
         """The whole conversation that the head names, root first.
 

@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
 
 from settled.activities.agents import AgentProfile
+from settled.activities.asking import Asking
 from settled.activities.closing import ClosingActivities
 from settled.activities.database import Database
 from settled.activities.declared_keys import DeclaredKeys
@@ -58,7 +59,8 @@ class Parts:
             self.settings.conduct,
             self.prices,
         )
-        model = ModelActivities(self.stores, self.registry, self.provider, self.prices)
+        asking = Asking(database=self.stores.database, provider=self.provider, prices=self.prices)
+        model = ModelActivities(self.stores, self.registry, asking)
         writes = WriteActivities(self.stores, self.registry)
         reads = ReadActivities(self.stores, self.registry)
         closing = ClosingActivities(self.stores, self.registry)

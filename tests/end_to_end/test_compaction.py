@@ -434,6 +434,55 @@ async def test_b01_a_cancel_while_the_summary_is_written_leaves_a_valid_transcri
         await desk.record("cancel_while_summed_up", handle)
 
 
+ASKED_AGAIN = pytest.mark.parametrize(
+    "answers",
+    [
+        [Reply.of("I look.", SEARCH, stop_reason="pause_turn")],
+        [Reply.of(" ")],
+        [Reply.of(" "), Reply.of("There w", stop_reason="max_tokens")],
+        [Reply.of("I look.", SEARCH, stop_reason="pause_turn"), Reply(content=[], stop_reason="tool_use")],
+    ],
+    ids=["paused", "empty", "empty, then cut off", "paused, then no call"],
+)
+
+
+async def assert_stands_in_the_conversation(desk: Desk, task: str, head: str | None = None) -> None:
+    """The task's own conversation, not that of the request for its summary; each call has its result."""
+    stood = await desk.parts.stores.tasks.stood_at(task)
+    assert head in (None, stood)
+    chain = await desk.parts.stores.transcripts.chain(stood)
+    assert not Root.of(chain[0]).sums_up
+    assert [node.content[0]["type"] for node in chain[1:]] == ["text", "tool_use", "tool_result"]
+
+
+@ASKED_AGAIN
+async def test_r29_a_budget_that_is_spent_while_a_summary_is_asked_again_leaves_the_task_in_its_own_conversation(
+    temporal: Client, tmp_path: Path, answers: list[Step]
+) -> None:
+    """R29, R61: what the model said of the summary is no word to the task."""
+    async with reading_desk(temporal, tmp_path, [Reply.of(look_up()), OVERFLOWN, *answers]) as desk:
+        says_no_limits(desk)
+        handle = await desk.start({"goal": GOAL, "budget": {"requests": 2 + len(answers)}})
+        result = await desk.result(handle)
+        assert (result.end_reason, result.final_text) == (EndReason.MAX_REQUESTS, "")
+        await assert_stands_in_the_conversation(desk, handle.id, result.head)
+
+
+@ASKED_AGAIN
+async def test_b01_a_cancel_while_a_summary_is_asked_again_leaves_the_task_in_its_own_conversation(
+    temporal: Client, tmp_path: Path, answers: list[Step]
+) -> None:
+    script = [Reply.of(look_up()), OVERFLOWN, *answers, Reply.of("…", hold=asyncio.Event())]
+    async with reading_desk(temporal, tmp_path, script) as desk:
+        says_no_limits(desk)
+        desk.may_ask_again(1)
+        handle = await desk.start({"goal": GOAL})
+        await desk.model.until(lambda server: server.count == len(script))
+        await handle.cancel()
+        assert (await cancelled(handle))["end_reason"] == "aborted_model"
+        await assert_stands_in_the_conversation(desk, handle.id)
+
+
 async def test_r9_a_cut_run_is_summed_up_like_an_uncut_one(temporal: Client, tmp_path: Path) -> None:
     """R9, R86: the wish to sum up is carried to the next run."""
     reader = Reader(12)

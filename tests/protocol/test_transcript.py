@@ -107,6 +107,7 @@ async def test_a_head_names_a_whole_conversation(transcripts: Transcripts) -> No
     await transcripts.add(*nodes)
     assert await transcripts.chain(nodes[-1].digest) == nodes
     assert await transcripts.chain(nodes[250].digest) == nodes[:251]
+    assert await transcripts.root(nodes[-1].digest) == await transcripts.root(ROOT.digest) == ROOT
 
 
 async def test_a_reset_goes_on_from_an_older_head(transcripts: Transcripts) -> None:
@@ -171,6 +172,8 @@ async def test_an_unknown_node_is_said_to_be_missing(transcripts: Transcripts) -
         await transcripts.node("0" * 64)
     with pytest.raises(TranscriptError, match="is not whole"):
         await transcripts.chain("0" * 64)
+    with pytest.raises(TranscriptError, match="is not whole"):
+        await transcripts.root("0" * 64)
 
 
 async def test_a_node_without_its_parent_is_refused_and_not_lost_in_silence(
@@ -194,6 +197,8 @@ async def test_a_chain_with_a_gap_is_not_shown_as_a_shorter_one(database: Databa
         await connection.execute(text(on))
     with pytest.raises(TranscriptError, match="is not whole"):
         await transcripts.chain(nodes[-1].digest)
+    with pytest.raises(TranscriptError, match="is not whole"):
+        await transcripts.root(nodes[-1].digest)
     assert await transcripts.chain(nodes[1].digest) == nodes[:2]
 
 
