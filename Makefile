@@ -7,16 +7,19 @@ READY  := .venv/.ready
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-input -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test smoke chaos stateful histories measure long lint types check dist clean venv
+.PHONY: help demo test test-long smoke chaos stateful histories measure long lint types check dist clean venv
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## run a task whose write loses its reply, on a real server; KEEP=1 leaves everything running
 	@$(BIN)/settled local --demo $(if $(filter 1,$(KEEP)),--keep)
 
-test: $(READY) ## run the tests, on SQLite and on a PostgreSQL of their own
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal
+test: $(READY) ## run the tests, on SQLite and on a PostgreSQL of their own; without those that are long
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not long"
+
+test-long: $(READY) ## run the tests that take more than ten seconds each: storms, demos, long tasks, large models
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m long
 
 smoke: $(READY) ## run a task on a real small model, if its packages are installed; SMOKE_PYTHON=another Python that has them
 	@$(if $(SMOKE_PYTHON),SMOKE_PYTHON="$(SMOKE_PYTHON)") $(BIN)/python -m pytest -q -rs tests/smoke
@@ -47,7 +50,7 @@ lint: $(READY) ## check style and format
 types: $(READY) ## check types, strictly, in the product and the tests
 	@$(BIN)/python -m mypy
 
-check: lint types test ## all three
+check: lint types test-long test ## all of these
 
 dist: $(READY) ## build the sdist, and the wheel from the sdist, into dist/
 	@rm -rf dist build src/settled.egg-info

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from temporalio.client import Client
 
 from tests.desk import Desk, open_desk, temporal_server
 from tests.postgres import PostgresServer, postgres_server
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no collection of garbage has to look through all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.oracle import Fault
 from tests.chaos.plan import Plan
 from tests.chaos.storm import opened
@@ -25,12 +27,13 @@ async def test_a_storm_does_nothing_twice_and_loses_nothing(tmp_path: Path) -> N
     assert not judgement.findings, "\n".join([*said, *verdict.lines, judgement.counts])
     assert judgement.operations >= SHORT.operations
     assert judgement.effects >= SHORT.operations // 2
-    assert storm.proxy.faults > 10, "it was no storm"
+    assert storm.proxy.faults > 5, "it was no storm"
     assert storm.server.kills, "it was no storm"
     assert done["kill"] + done["terminate"] + done["freeze"] > 1, "it was no storm"
     assert storm.operator.done.total() > 3, "it was no storm"
 
 
+@pytest.mark.long
 async def test_the_same_storm_over_a_plain_activity_has_duplicates(tmp_path: Path) -> None:
     """What the product is for, and a proof that the storm is one: here the service has one effect for each key."""
     async with AsyncExitStack() as stack:

@@ -40,6 +40,7 @@ async def crew(desk: Desk, bench: Bench) -> AsyncIterator[Crew]:
         await hired.leave()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("skew", [MINUTE, -MINUTE], ids=["the sender's is fast", "the sender's is slow"])
 async def test_a_minute_between_two_workers_clocks_breaks_nothing(desk: Desk, crew: Crew, skew: float) -> None:
     """A claim by one of them is expired by the other one: not before its deadline, nor a minute late."""

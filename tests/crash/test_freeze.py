@@ -45,6 +45,7 @@ async def settled_by_others(desk: Desk, frozen: WorkerProcess, *, in_flight: boo
     return result
 
 
+@pytest.mark.long
 async def test_a_dispatch_frozen_before_its_claim_finds_its_permit_void(empty_desk: Desk, crew: Crew) -> None:
     """R75b: others void the permit, look up, and send under the next one; the woken claim is refused."""
     desk = empty_desk

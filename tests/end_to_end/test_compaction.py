@@ -69,6 +69,7 @@ def steps_of(desk: Desk) -> list[dict[str, Any]]:
     return [body for body in desk.model.requests if not asks_for_summary(body)]
 
 
+@pytest.mark.long
 async def test_r89_a_task_of_sixty_turns_goes_on_through_several_conversations(
     temporal: Client, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from temporalio.client import Client
 from settled.workflows.contract.ending import EndReason, Status
 from tests.measure_long import MOST_HISTORY, Figures, measured
 
+pytestmark = pytest.mark.long
 TURNS = 30
 
 

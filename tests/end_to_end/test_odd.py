@@ -29,7 +29,7 @@ from tests.end_to_end.test_writes import GOAL, RESERVED
     [
         Reply.of("Done.", {"type": "server_tool_use", "id": ["x"], "name": "web_search", "input": {}}),
         Reply(content=[text("…")], stop_reason="x" * 1_100_000),
-        Reply.of(*(tool_use("x" * 80, {}) for _ in range(2_300))),
+        pytest.param(Reply.of(*(tool_use("x" * 80, {}) for _ in range(2_300))), marks=pytest.mark.long),
         Reply(content=[text("Done.")], usage={"output_tokens": 1.5, "input_tokens": None}),
         Reply.of("half a pair: \ud83d"),
     ],
@@ -52,6 +52,7 @@ async def echo(asked: Order, call: Call) -> Answer:
     return Answer(data=asked.number, source="test")
 
 
+@pytest.mark.long
 async def test_hundreds_of_calls_in_one_response_run_in_batches_that_the_server_can_take(
     temporal: Client, tmp_path: Path
 ) -> None:

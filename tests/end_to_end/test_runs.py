@@ -128,6 +128,7 @@ async def test_r63_a_reset_to_before_the_model_request_tells_the_model_what_was_
     assert desk.model.refusals == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("turns", [40])
 async def test_history_per_turn_is_constant_at_20_kb_outputs(temporal: Client, tmp_path: Path, turns: int) -> None:
     """At most 3 kB a turn, and no more at the end than at the beginning."""

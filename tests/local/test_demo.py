@@ -70,6 +70,7 @@ async def test_the_demo_settles_a_lost_reply_and_leaves_nothing(tmp_path: Path) 
     assert local.said() == ""
 
 
+@pytest.mark.long
 async def test_with_a_key_the_same_demo_asks_the_provider(tmp_path: Path) -> None:
     """The provider is played by a server of ours, found the way the SDK finds any."""
     async with MessagesServer(clerk) as provider:
@@ -84,6 +85,7 @@ async def test_with_a_key_the_same_demo_asks_the_provider(tmp_path: Path) -> Non
     assert not any("scripted" in line for line in output)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "moment"),
     [(signal.SIGINT, "stock service"), (signal.SIGTERM, "proposal")],

@@ -38,6 +38,7 @@ async def never() -> bool:
 # --- The whole --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_proc
 async def test_the_stack_says_what_to_try_and_that_works(tmp_path: Path) -> None:
     ports = Ports.choose()
@@ -69,6 +70,7 @@ async def test_the_stack_says_what_to_try_and_that_works(tmp_path: Path) -> None
     assert {"settled.db", "stock.db", "temporal.db", "worker.log"} <= names_in(tmp_path / "data")
 
 
+@pytest.mark.long
 @needs_proc
 async def test_a_part_that_ends_by_itself_ends_the_rest(tmp_path: Path) -> None:
     async with running_local(tmp_path, "--demo", "--keep") as local:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -184,6 +185,7 @@ def check_journal(rows: list[Row]) -> None:
         assert len(mine) == 1, "one row opens a generation, and its fingerprint stands"
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, min_size=3, max_size=25))
 async def test_r66_r68_the_fold_the_current_row_and_the_holds_agree_whatever_happens(

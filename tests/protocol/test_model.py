@@ -14,12 +14,20 @@ from tests.protocol.model.people import Peopled
 from tests.protocol.model.restore import Restored
 from tests.protocol.model.rules import Rules
 from tests.protocol.model.undo import Undoing
-from tests.protocol.model.world import ALWAYS_LATE, NEVER, NEVER_LATE, NO_LOOKUP
+from tests.protocol.model.world import A_WHILE, ALWAYS, ALWAYS_LATE, NEVER, NEVER_LATE, NO_LOOKUP
 
 S = OperationState
 
 
-@pytest.mark.parametrize("worlds", WORLDS)
+LONG = {
+    f"one operation: {A_WHILE}",
+    f"one operation: {ALWAYS}",
+    f"restored: {NEVER}",
+}
+"""The worlds that there are most of."""
+
+
+@pytest.mark.parametrize("worlds", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in WORLDS])
 def test_every_interleaving_holds(worlds: str, record_property: Callable[[str, object], None]) -> None:
     """One effect per generation at most, no lie in a settled state, no generation too early, no endless question."""
     result = WORLDS[worlds]()

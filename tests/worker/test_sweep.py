@@ -86,6 +86,7 @@ async def forsaken(desk: Desk) -> OperationView:
     return amended.operation.view()
 
 
+@pytest.mark.long
 async def test_what_task_and_worker_left_behind_when_both_died_is_found_by_a_worker_s_sweep(
     empty_desk: Desk, crew: Crew
 ) -> None:
