@@ -7,7 +7,7 @@ completion finds it again, instead of buying a second, different one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ from settled.activities.requests import changes_of, digest_of_request
 from settled.activities.responses import Purpose, Responses, Stored
 from settled.activities.roots import Root
 from settled.activities.stop_table import Means
+from settled.activities.transcript import Node
+from settled.activities.view import last_said
 from settled.workflows.contract.turn import Ask, Compact, End, Resend, Usage
 
 STORE_RETRY_SECONDS = 240.0
@@ -36,8 +38,8 @@ T = TypeVar("T")
 class Request:
     """A model request that is about to be made."""
 
-    asked: str
-    """The node that it ends with."""
+    chain: Sequence[Node]
+    """The conversation, root first."""
     root: Root
     """What its conversation shares."""
     parameters: dict[str, Any]
@@ -49,8 +51,18 @@ class Request:
     allowed: int | None = None
     """Tokens that its response may have, where the model has refused more."""
 
-    def means(self, ask: Ask) -> Means:
-        """What is left to go on with, whatever it comes to."""
+    @property
+    def asked(self) -> str:
+        """The node that it ends with."""
+        return self.chain[-1].digest
+
+    def means(self, ask: Ask, content: Sequence[Any] = ()) -> Means:
+        """What is left to go on with, whatever it comes to.
+
+        Args:
+            ask: what the model was to be asked.
+            content: of the response, if there is one.
+        """
         max_tokens = int(self.parameters["max_tokens"])
         most = self.root.max_tokens_most or max_tokens
         return Means(
@@ -59,6 +71,7 @@ class Request:
             max_tokens_most=min(most, self.allowed or most),
             fallback=bool(self.root.fallback),
             kept=ask.max_tokens,
+            said=last_said(self.chain, content),
         )
 
 

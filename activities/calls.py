@@ -66,13 +66,17 @@ def is_server_call(block: Any) -> bool:
 
 def is_blank(block: Any) -> bool:
     """Whether the block is a text without a word, which the API sends but doesn't take back."""
-    return isinstance(block, Mapping) and block.get("type") == "text" and not str(block.get("text") or "").strip()
+    if not isinstance(block, Mapping) or block.get("type") != "text":
+        return False
+    words = block.get("text")
+    return not isinstance(words, str) or not words.strip()
 
 
 def awaits_server(content: Sequence[Any]) -> bool:
     """Whether a call that the provider runs itself has no result yet: then only results of calls may follow."""
     done = [block.get("tool_use_id") for block in content if str(block.get("type")).endswith("_tool_result")]
-    return any(is_server_call(block) and block.get("id") not in done for block in content)
+    asked = [block.get("id") for block in content if is_server_call(block)]
+    return any(isinstance(call_id, str) and call_id not in done for call_id in asked)  # without an id it is left out
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,8 +55,8 @@ def context_of(root: Root, limits: ModelLimits) -> int:
 class Prepared:
     """A request for a summary."""
 
-    asked: str
-    """The node that it ends with."""
+    chain: Sequence[Node]
+    """Its conversation."""
     root: Root
     """Its conversation's root."""
     head: str
@@ -91,7 +91,7 @@ class Compaction:
         begun = await transcripts.chain(ask.head)
         if (asking := Root.of(begun[0])).sums_up:
             return Prepared(
-                asked=ask.head,
+                chain=begun,
                 root=asking,
                 head=asking.own(ask.head),
                 stays=ask.head,
@@ -119,7 +119,7 @@ class Compaction:
         text = make_node(first, Role.USER, summary.request(messages, room * BYTES_PER_TOKEN // 2**tries, kept))
         await transcripts.add(first, text)
         parameters = {**asking.parameters, **limit, "messages": view([first, text])}
-        return Prepared(asked=text.digest, root=asking, head=head, stays=head, parameters=parameters)
+        return Prepared(chain=[first, text], root=asking, head=head, stays=head, parameters=parameters)
 
     async def conclude(self, stored: Stored, prepared: Prepared, means: Means) -> tuple[str, Resend | End]:
         """Judge the response like any other; returns the head to go on from, and what to do.

@@ -13,6 +13,7 @@ from settled.activities.presenting import standing_text
 from settled.activities.standing import Stands
 from settled.activities.stores import Stores
 from settled.activities.transcript import Node, Role, make_node
+from settled.activities.view import last_said
 from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.operation import OperationState, OperationView, Order, Standing
 
@@ -31,7 +32,7 @@ async def answer_calls(
     calls = proposed_calls(node.content) if node.role is Role.ASSISTANT else []
     shown = {result.slot: await _shown(stores, result) for result in results}
     blocks = result_blocks(calls, shown, shown_ids(node) if calls else {})
-    if node.role is Role.ASSISTANT and awaits_server(node.content):
+    if news and awaits_server(last_said(await stores.transcripts.chain(head))):
         news = ()  # nothing but results may stand here; they are told with the next message
     if news:
         # After the results: text in front of them is refused by the API.

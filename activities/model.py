@@ -85,7 +85,7 @@ class ModelActivities:
         wanted = ask.max_tokens or int(root.parameters["max_tokens"])
         limit = {"max_tokens": min(wanted, allowed or wanted)}
         parameters = {**root.parameters, **limit, "messages": view(chain)}
-        return Request(asked=asked, root=root, parameters=parameters, stream=ask.stream, allowed=allowed)
+        return Request(chain=chain, root=root, parameters=parameters, stream=ask.stream, allowed=allowed)
 
     async def _go_on_without(self, trouble: Trouble, request: Request, ask: Ask, record: TaskRecord) -> Turn:
         """What to do where the request brought no response.
@@ -106,7 +106,7 @@ class ModelActivities:
     async def _judge(self, ask: Ask, request: Request, stored: Stored, record: TaskRecord) -> Turn:
         content = stored.message["content"]
         reason, details = stored.message.get("stop_reason"), stored.message.get("stop_details")
-        decided = stop_table.judge(reason, content, request.means(ask), details)
+        decided = stop_table.judge(reason, content, request.means(ask, content), details)
         command: Next = await self._proposals(content, record) if decided is stop_table.Run.CALLS else decided
         mentions = [call.intent.key for call in command.calls if call.intent] if isinstance(command, RunBatches) else []
         node = make_node(await self.stores.transcripts.node(stored.asked), Role.ASSISTANT, content, mentions)

@@ -15,6 +15,8 @@ THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 async def taken_over(transcripts: Transcripts, head: str) -> str:
     """The same conversation, for the next model of the chain; returns its head.
 
+    A turn in which the provider has paused is left out: another model could not go on with it, only begin it anew.
+
     Args:
         transcripts: where it is.
         head: the node that the other model didn't answer. Its root names a model to fall back on.
@@ -32,8 +34,9 @@ async def taken_over(transcripts: Transcripts, head: str) -> str:
             "why": Again.FALLBACK,
         }
     ).node()
+    last = max(place for place, old in enumerate(chain) if old.role is not Role.ASSISTANT)
     nodes = [node]
-    for old in chain[1:]:
+    for old in chain[1 : last + 1]:
         content = _without_thoughts(old.content) if old.role is Role.ASSISTANT else old.content
         nodes.append(make_node(nodes[-1], old.role, content, old.mentions))
     await transcripts.add(*nodes)

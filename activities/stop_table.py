@@ -22,7 +22,8 @@ from enum import StrEnum
 from typing import Any
 
 from settled.activities.artifacts import clean
-from settled.activities.calls import awaits_server, is_blank, is_call
+from settled.activities.calls import awaits_server, is_blank, is_call, is_server_call
+from settled.activities.odd_blocks import is_unfit
 from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.turn import Again, Compact, End, Repeats, Resend
 
@@ -142,6 +143,8 @@ class Means:
     """Whether another model may take over."""
     kept: int | None = None
     """The response's token limit where it isn't the profile's: what only goes on keeps it."""
+    said: Sequence[Any] = ()
+    """The blocks of the model's last words, those before a pause of the provider's among them."""
 
 
 def kind_of(content: Sequence[Any]) -> Content:
@@ -168,8 +171,10 @@ def judge(
         return _invalid(f"the response holds {calls} calls; at most {MOST_CALLS} are run")
     kind = kind_of(content)
     step = TABLE.get(stop_reason, {}).get(kind, Step.INVALID) if isinstance(stop_reason, str) else Step.INVALID
-    if step is Step.SAY_SO and awaits_server(content):
+    if step is Step.SAY_SO and awaits_server([*means.said, *content]):
         step = Step.SEND_BACK  # no word of ours may stand after a call that the provider hasn't finished
+    if step is Step.SEND_BACK and any(is_server_call(block) and is_unfit(block) for block in content):
+        return _invalid("the provider paused in a call that can't be sent back")
     match step:
         case Step.RUN:
             return Run.CALLS

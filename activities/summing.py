@@ -62,7 +62,7 @@ class Summing:
         """Ask for the summary; `Compact` stands for a shorter request."""
         prepared = await given_time(functools.partial(compaction.prepare, ask, tries))
         request = Request(
-            asked=prepared.asked,
+            chain=prepared.chain,
             root=prepared.root,
             parameters=prepared.parameters,
             purpose=Purpose.SUMMARY,
@@ -72,7 +72,8 @@ class Summing:
             stored = await self.asking.response(request)
         except RequestFailed as failed:
             return await given_time(functools.partial(self._without_summary, failed.trouble, request, prepared, ask))
-        head, command = await given_time(functools.partial(compaction.conclude, stored, prepared, request.means(ask)))
+        means = request.means(ask, stored.message["content"])
+        head, command = await given_time(functools.partial(compaction.conclude, stored, prepared, means))
         usage = self.asking.usage(stored, request)
         return Turn(head=head, next=command, usage=usage, request_id=stored.request_id)
 

@@ -1,6 +1,6 @@
 """The view: the messages that a request sends, made of the transcript by one pipeline. Pure.
 
-    since_root ─▶ with_ids ─▶ without_blanks ─▶ paired ─▶ without_empty ─▶ in_whole_characters
+    since_root ─▶ without_unfit ─▶ with_calls ─▶ with_ids ─▶ paired ─▶ without_empty ─▶ in_whole_characters
 
 Each step takes and gives whole messages, in order, and looks back only. So the view of a longer conversation begins
 with that of a shorter one, byte for byte: the provider binds each response to what came before it, and caches by it.
@@ -17,6 +17,7 @@ from typing import Any
 
 from settled.activities.artifacts import clean
 from settled.activities.calls import ids_in, is_blank, is_call, proposed_calls, unused
+from settled.activities.odd_blocks import is_unfit, well_formed, without_blanks_within
 from settled.activities.transcript import Node, Role
 from settled.workflows.errors import TranscriptError
 
@@ -46,12 +47,48 @@ def view(chain: Sequence[Node]) -> list[dict[str, Any]]:
     return [{"role": str(message.role), "content": message.content} for message in messages]
 
 
+def last_said(chain: Sequence[Node], content: Sequence[Any] = ()) -> list[Any]:
+    """The blocks of the model's last words, as far as they are sent: of all messages that nobody's words part.
+
+    Args:
+        chain: the conversation.
+        content: a response to it.
+    """
+    said = [block for block in content if not is_unfit(block)]
+    for node in reversed(chain):
+        if node.role is Role.ASSISTANT:
+            said = [*(block for block in node.content if not is_unfit(block)), *said]
+        elif said:
+            break
+    return said
+
+
 def since_root(chain: Sequence[Node]) -> list[Message]:
     """What was said since the conversation's last root: behind it lies what was summed up, or another model's turn."""
     start = max((place for place, node in enumerate(chain) if node.role is Role.ROOT), default=-1) + 1
     return [
         Message(digest=node.digest, depth=node.depth, role=node.role, content=node.content, whole=_is_utf8(node.body))
         for node in chain[start:]
+    ]
+
+
+def without_unfit(messages: Sequence[Message]) -> list[Message]:
+    """Without what the API sends but takes back in no form: blank texts, above all. Thinking that is whole stays."""
+    made = []
+    for message in messages:
+        left_out = is_unfit if message.role is Role.ASSISTANT else is_blank
+        content = [without_blanks_within(block) for block in message.content if not left_out(block)]
+        made.append(replace(message, content=content))
+    return made
+
+
+def with_calls(messages: Sequence[Message]) -> list[Message]:
+    """Calls with a name and an input that the API takes back."""
+    return [
+        replace(message, content=[well_formed(block) for block in message.content])
+        if message.role is Role.ASSISTANT
+        else message
+        for message in messages
     ]
 
 
@@ -72,16 +109,6 @@ def with_ids(messages: Sequence[Message]) -> list[Message]:
             shown = replace(shown, content=[_with_id(block, renamed) for block in shown.content])
         made.append(shown)
     return made
-
-
-def without_blanks(messages: Sequence[Message]) -> list[Message]:
-    """Without texts that are empty or white space, which the API sends but refuses. Thinking always stays."""
-    return [
-        replace(message, content=[block for block in message.content if not is_blank(block)])
-        if any(is_blank(block) for block in message.content)
-        else message
-        for message in messages
-    ]
 
 
 def paired(messages: Sequence[Message]) -> list[Message]:
@@ -117,8 +144,9 @@ def in_whole_characters(messages: Sequence[Message]) -> list[Message]:
 
 
 STEPS: tuple[Callable[[Sequence[Message]], list[Message]], ...] = (
+    without_unfit,
+    with_calls,
     with_ids,
-    without_blanks,
     paired,
     without_empty,
     in_whole_characters,

@@ -7,9 +7,10 @@ model may go on where one refused or failed, if the system and the tools are the
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from settled.local.messages_rules import CALL_ID, THINKING, Block, Body, Message, blocks, call_ids, canonical, is_blank
+from settled.local.messages_odd import Fields, free_fields, sent_back, without_fields
+from settled.local.messages_rules import THINKING, Block, Body, Message, blocks, call_ids, canonical, is_blank
 
 FROZEN = ("model", "system", "tools")
 
@@ -49,22 +50,15 @@ def conversation(body: Body) -> str:
 class _Given(NamedTuple):
     content: str
     frozen: tuple[str, ...]
-    mended: str | None  # the content without its call ids, where those can't be sent back as they are
+    free: Fields  # what is not compared, since a client has to change it
 
+    @classmethod
+    def to(cls, body: Body, content: Sequence[Block]) -> Self:
+        free = free_fields(content, (call_id for message in body["messages"] for call_id in call_ids(message)))
+        return cls(compared(without_fields(content, free)), _frozen(body), free)
 
-def _mended(content: Sequence[Block], messages: Sequence[Message]) -> str | None:
-    """What is left to compare if the ids of `content` are no ids, or not its own: a client must then make up others."""
-    taken = [call_id for message in messages for call_id in call_ids(message)]
-    for block in content:
-        if block["type"] == "tool_use":
-            if not isinstance(block.get("id"), str) or not CALL_ID.fullmatch(block["id"]) or block["id"] in taken:
-                return _without_ids(content)
-            taken.append(block["id"])
-    return None
-
-
-def _without_ids(content: Sequence[Block]) -> str:
-    return compared([{**block, "id": None} if block["type"] == "tool_use" else block for block in content])
+    def is_said_by(self, content: Sequence[Block]) -> bool:
+        return compared(without_fields(content, self.free)) == self.content
 
 
 class Conversations:
@@ -81,7 +75,7 @@ class Conversations:
         self._given: dict[str, list[_Given]] = {}  # by the link of the messages that were answered
         self._homes: dict[tuple[str, str], tuple[str, ...]] = {}  # (conversation or "", content) -> chain before it
         self._thinking: dict[str, set[str]] = {}  # by signature
-        self._words: dict[str, list[tuple[str, tuple[str, ...]]]] = {}  # what was given, all of it without thoughts
+        self._words: dict[str, list[_Given]] = {}  # what was given, all of it without thoughts
         self._left: dict[str, set[tuple[str, ...]]] = {}  # where a model refused or failed, without thoughts
         self._paused: set[str] = set()  # by the link of the reply itself
 
@@ -94,8 +88,12 @@ class Conversations:
         return fault
 
     def left(self, body: Body) -> None:
-        """Note that the model refuses to answer `body`, or fails: another one may go on from there."""
-        self._left.setdefault(chain(without_thoughts(body["messages"]))[-1], set()).add(_frozen(body))
+        """Note that the model refuses to answer `body`, or fails: another may go on, or begin a paused turn anew."""
+        messages = body["messages"]
+        last = max((place for place, message in enumerate(messages, 1) if message["role"] == "user"), default=0)
+        links = chain(without_thoughts(messages))
+        for link in (links[last], links[-1]):
+            self._left.setdefault(link, set()).add(_frozen(body))
 
     def paused(self, body: Body) -> bool:
         """Whether `body` ends with a reply that was only a pause, so that no user message follows it."""
@@ -103,14 +101,15 @@ class Conversations:
 
     def answered(self, body: Body, content: Sequence[Block], *, paused: bool = False) -> None:
         """Note that `content` is given, in full, as a reply to `body`."""
+        content = sent_back(content)
         links, said = chain(body["messages"]), compared(content)
         reply: Message = {"role": "assistant", "content": content}
         if paused:
             self._paused.add(chain([*body["messages"], reply])[-1])
         (words,) = without_thoughts([reply])
         before = chain(without_thoughts(body["messages"]))[-1]
-        self._words.setdefault(before, []).append((compared(blocks(words)), _frozen(body)))
-        self._given.setdefault(links[-1], []).append(_Given(said, _frozen(body), _mended(content, body["messages"])))
+        self._words.setdefault(before, []).append(_Given.to(body, blocks(words)))
+        self._given.setdefault(links[-1], []).append(_Given.to(body, content))
         self._homes[links[1], said] = links
         for block in content:
             if block["type"] in THINKING:  # bound to the messages before it in any conversation, not in its own only
@@ -136,8 +135,7 @@ class Conversations:
                 continues = True
                 continue
             said, given = compared(blocks(message)), self._given.get(links[index])
-            bare = _without_ids(blocks(message))
-            same = [reply.frozen for reply in given or () if reply.content == said or reply.mended == bare]
+            same = [reply.frozen for reply in given or () if reply.is_said_by(blocks(message))]
             home = self._homes.get((links[1], said)) or self._homes.get(("", said))
             if same and frozen not in same:
                 changed = [f"`{name}`" for name, old, new in zip(FROZEN, same[0], frozen, strict=True) if old != new]
@@ -161,8 +159,8 @@ class Conversations:
             if message["role"] == "assistant"
             and len(blocks(message)) == len(blocks(body["messages"][index]))
             and any(
-                said == compared(blocks(message)) and _others([by], frozen)
-                for said, by in self._words.get(links[index], ())
+                words.is_said_by(blocks(message)) and _others([words.frozen], frozen)
+                for words in self._words.get(links[index], ())
             )
         }
 

@@ -8,6 +8,7 @@ trusts those before it.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 Body = Mapping[str, Any]
@@ -56,10 +57,20 @@ def call_ids(message: Message) -> list[str]:
     return [block["id"] for block in blocks(message) if block["type"] == "tool_use"]
 
 
-def unfinished_server_calls(message: Message) -> list[str]:
-    """The ids of calls that the provider runs itself and whose results the message does not hold yet."""
-    done = [block.get("tool_use_id") for block in blocks(message) if block["type"].endswith("_tool_result")]
-    return [block["id"] for block in blocks(message) if block["type"] in SERVER_CALLS and block["id"] not in done]
+def unfinished_server_calls(content: Sequence[Block]) -> list[str]:
+    """The ids of calls that the provider runs itself and whose results the content does not hold yet."""
+    done = [block.get("tool_use_id") for block in content if block["type"].endswith("_tool_result")]
+    return [block["id"] for block in content if block["type"] in SERVER_CALLS and block["id"] not in done]
+
+
+def merged(messages: Sequence[Message]) -> list[tuple[str, int, list[Block]]]:
+    """The messages as the API reads them, those of one role in a row as one: its role, its first place, its blocks."""
+    turns: list[tuple[str, int, list[Block]]] = []
+    for index, message in enumerate(messages):
+        if not turns or turns[-1][0] != message["role"]:
+            turns.append((message["role"], index, []))
+        turns[-1][2].extend(blocks(message))
+    return turns
 
 
 def _max_tokens(body: Body) -> Iterator[str]:
@@ -126,7 +137,7 @@ def _shapes(body: Body) -> Iterator[str]:
         match message:
             case {"role": "user" | "assistant" | "system" as role, "content": str() | list() as content} if content:
                 for position, block in enumerate(blocks(message)):
-                    yield from _block_shape(f"messages.{index}.content.{position}", role, block)
+                    yield from block_faults(f"messages.{index}.content.{position}", role, block)
             case {"role": "user" | "assistant" | "system", "content": "" | []}:
                 yield f"messages.{index}: all messages must have non-empty content"
             case {"role": "user" | "assistant" | "system"}:
@@ -135,14 +146,16 @@ def _shapes(body: Body) -> Iterator[str]:
                 yield f"messages.{index}.role: Input should be 'user', 'assistant' or 'system'"
 
 
-def _block_shape(where: str, role: str, block: Any) -> Iterator[str]:
+def block_faults(where: str, role: str, block: Any) -> Iterator[str]:
+    """Why the block is refused in a message of the role, looked at by itself."""
     kind = block.get("type") if isinstance(block, dict) else None
     if not isinstance(kind, str):
         yield f"{where}: a content block needs a `type`"
     elif kind in FORBIDDEN_BLOCKS[role]:
         yield f"{where}: `{kind}` blocks are not permitted in a message of role `{role}`"
     else:
-        for name, wanted in BLOCK_FIELDS.get(kind, {}).items():
+        of_server = {"tool_use_id": str} if kind.endswith("_tool_result") else {}
+        for name, wanted in BLOCK_FIELDS.get(kind, of_server).items():
             if not isinstance(block.get(name), wanted):
                 yield f"{where}.{kind}.{name}: Input should be a valid {wanted.__name__}"
         yield from _block_values(f"{where}.{kind}", block)
@@ -176,14 +189,16 @@ def _starts(body: Body) -> Iterator[str]:
 
 
 def _prefill(body: Body) -> Iterator[str]:
-    last = body["messages"][-1]
-    resumes = unfinished_server_calls(last) or blocks(last)[-1]["type"] == "compaction"
-    if last["role"] == "assistant" and not resumes:
+    role, _, content = merged(body["messages"])[-1]
+    if role == "assistant" and not (unfinished_server_calls(content) or content[-1]["type"] == "compaction"):
         yield PREFILL
 
 
 def is_blank(block: Any) -> bool:
-    return isinstance(block, dict) and block.get("type") == "text" and not str(block.get("text", "")).strip()
+    if not isinstance(block, dict) or block.get("type") != "text":
+        return False
+    words = block.get("text")
+    return not isinstance(words, str) or not words.strip()
 
 
 def _texts(body: Body) -> Iterator[str]:
@@ -216,8 +231,13 @@ def _calls_answered(body: Body) -> Iterator[str]:
                 f"messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after: "
                 f"{', '.join(missing)}. The one next user message must answer every `tool_use`"
             )
-        if unfinished_server_calls(message) and any(block["type"] != "tool_result" for block in replies):
-            yield f"messages.{index + 1}: after an unfinished server tool call only `tool_result` blocks may follow"
+
+
+def _server_calls_finish(body: Body) -> Iterator[str]:
+    for (_, _, content), (role, index, replies) in pairwise(merged(body["messages"])):
+        told = role == "user" and any(block["type"] != "tool_result" for block in replies)
+        if told and unfinished_server_calls(content):
+            yield f"messages.{index}: after an unfinished server tool call only `tool_result` blocks may follow"
 
 
 def _results_fit(body: Body) -> Iterator[str]:
@@ -247,6 +267,7 @@ RULES: tuple[Callable[[Body], Iterator[str]], ...] = (
     _texts,
     _unique_calls,
     _calls_answered,
+    _server_calls_finish,
     _results_fit,
     _prefill,
 )

@@ -76,6 +76,18 @@ async def test_the_view_of_it_pairs_results_with_calls_as_before(transcripts: Tr
     assert messages[1]["content"][-1]["id"] == messages[2]["content"][0]["tool_use_id"] == "call_2_0"
 
 
+async def test_b13_another_model_begins_a_paused_turn_anew(transcripts: Transcripts) -> None:
+    """To it, a conversation that ends with words of the model's is a prefill, which the API refuses."""
+    old = await conversation(transcripts)
+    paused = make_node(old[-1], Role.ASSISTANT, [text("Let me look.")])
+    again = make_node(paused, Role.ASSISTANT, [text("Let me look further.")])
+    await transcripts.add(paused, again)
+    new = await transcripts.chain(await taken_over(transcripts, again.digest))
+    assert Root.of(new[0]).replaces == again.digest
+    assert [node.content for node in new[1::2]] == [node.content for node in old[1::2]]
+    assert len(new) == len(old)
+
+
 async def test_what_was_told_of_operations_is_not_told_again(transcripts: Transcripts) -> None:
     old = await conversation(transcripts)
     new = await transcripts.chain(await taken_over(transcripts, old[-1].digest))

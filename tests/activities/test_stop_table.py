@@ -1,5 +1,6 @@
 """R8: what a response means, by its stop reason and its content together, over the whole matrix."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -96,6 +97,21 @@ def test_r8_stop_reason_and_content_are_judged_together(reason: Any, content: li
         assert "\n" not in judged.detail
     else:
         assert judged == decided
+
+
+@pytest.mark.parametrize("reason", ["pause_turn", "compaction"])
+@pytest.mark.parametrize("call_id", [None, 7, ["x"]], ids=repr)
+def test_r8_a_pause_is_sent_back_only_with_the_call_that_it_stands_in(reason: str, call_id: Any) -> None:
+    judged = judge(reason, [WORDS, SERVER | {"id": call_id}], means())
+    assert isinstance(judged, End)
+    assert (judged.reason, judged.detail) == (INVALID, "the provider paused in a call that can't be sent back")
+
+
+def test_r40_an_empty_response_is_sent_back_where_it_goes_on_from_a_call_of_the_providers() -> None:
+    found = {"type": "web_search_tool_result", "tool_use_id": SERVER["id"], "content": []}
+    assert judge("end_turn", [], replace(means(), said=[SERVER])) == BACK
+    assert judge("end_turn", [], replace(means(), said=[SERVER | {"id": None}])) == SAY_SO
+    assert judge("end_turn", [found], replace(means(), said=[SERVER, found])) == SAY_SO
 
 
 def test_r8_every_row_of_the_table_is_tested_and_whole() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from settled.activities.calls import ShownResult, is_call, proposed_calls, result_blocks, shown_ids
 from settled.activities.transcript import Node, Role, make_node
-from settled.activities.view import STEPS, since_root, view
+from settled.activities.view import STEPS, last_said, since_root, view
 from settled.local.messages_rules import first_fault
 
 Json = dict[str, Any]
@@ -115,12 +115,26 @@ def test_r89_what_lies_behind_the_last_root_is_not_sent() -> None:
     assert view([*first, ROOT, GOAL]) == view([ROOT, GOAL])
 
 
+def test_r40_the_models_last_words_are_all_messages_that_nobody_s_words_part() -> None:
+    """What isn't sent parts nothing, and is none of them."""
+    blank, one, two = ({"type": "text", "text": words} for words in (" ", "One.", "Two."))
+    first = make_node(GOAL, Role.ASSISTANT, [one, blank])
+    paused = make_node(first, Role.ASSISTANT, [two])
+    empty = make_node(answered(paused, ""), Role.ASSISTANT, [blank])
+    assert last_said([ROOT, GOAL]) == []
+    assert last_said([ROOT, GOAL, first]) == [one]
+    assert last_said([ROOT, GOAL, first], [two, blank]) == [one, two]
+    chain = [ROOT, GOAL, first, paused, answered(paused, ""), empty]
+    assert last_said(chain) == last_said(chain[:-1]) == last_said(chain, [blank]) == [one, two]
+    assert last_said(chain, [two]) == [two]
+
+
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 def test_no_step_can_be_left_out(step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each does something that the API, or a request's encoding, asks for."""
     spoilt: list[list[Json]] = [
         [{"type": "text", "text": " "}],
-        [{"type": "text", "text": "\ud83d"}, {"type": "tool_use", "id": "", "name": "look_up", "input": {}}],
+        [{"type": "text", "text": "\ud83d"}, {"type": "tool_use", "id": "", "name": "", "input": {}}],
     ]
     chain = conversations(spoilt)[-1]
     if step.__name__ == "paired":

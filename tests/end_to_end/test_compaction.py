@@ -281,8 +281,12 @@ async def test_a_summary_that_is_none_ends_the_task_with_that_reason(
         ([Reply.of("I look.", SEARCH, stop_reason="pause_turn"), Reply.of("There were 3.")], "I look.\nThere were 3."),
         ([Reply(content=[], stop_reason="end_turn"), Reply.of("There were 3.")], "There were 3."),
         ([Reply(content=[], stop_reason="tool_use"), Reply.of("There were 3.")], "There were 3."),
+        (
+            [Reply.of(SEARCH, stop_reason="pause_turn"), Reply(content=[]), Reply.of("There were 3.")],
+            "There were 3.",
+        ),
     ],
-    ids=["cut off", "stop sequence", "paused", "empty", "no call"],
+    ids=["cut off", "stop sequence", "paused", "empty", "no call", "paused, then empty"],
 )
 async def test_r8_a_summary_is_judged_like_any_other_response(
     temporal: Client, tmp_path: Path, answers: list[Step], summary: str

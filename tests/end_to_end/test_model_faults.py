@@ -208,6 +208,37 @@ async def test_r40_an_end_in_the_middle_of_a_server_call_goes_on_like_a_pause(de
     assert desk.model.refusals == []
 
 
+async def test_r40_nor_after_an_empty_response_that_goes_on_from_it(desk: Desk) -> None:
+    """A turn in which the provider has paused is one, over all its messages."""
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "A1"}}
+    desk.will_say(Reply([search], "pause_turn"), Reply([], "end_turn"), "It is an article.")
+    desk.may_ask_again(1)
+    result = await desk.run("what is A1?")
+    assert (result.final_text, desk.model.refusals) == ("It is an article.", [])
+
+
+async def test_a_pause_in_a_call_that_cannot_be_sent_back_is_an_invalid_response(desk: Desk) -> None:
+    """B13: without it there is nothing to resume, and words of the model's at the end are a prefill."""
+    desk.will_say(Reply([text("I look."), {"type": "server_tool_use", "name": "web_search"}], "pause_turn"))
+    result = await desk.run("what is A1?")
+    assert result.end_reason is EndReason.INVALID_RESPONSE
+    assert "can't be sent back" in result.detail
+    assert desk.model.refusals == []
+
+
+async def test_r95_another_model_begins_a_turn_anew_that_the_provider_has_paused(
+    temporal: Client, tmp_path: Path
+) -> None:
+    """To another model, words at the end of the conversation are a prefill, which is refused."""
+    profiles = {"stock-clerk": CLERK.model_copy(update={"fallback": ("claude-other",)})}
+    async with open_desk(temporal, tmp_path, profiles=profiles) as desk:
+        paused = Reply([thinking("Hm."), text("I look.")], "pause_turn")
+        desk.will_say(paused, Reply([], "refusal"), "It is an article.")
+        result = await desk.run("what is A1?")
+        assert (result.final_text, desk.model.refusals) == ("It is an article.", [])
+        assert [message["role"] for message in desk.model.requests[2]["messages"]] == ["user"]
+
+
 async def test_b13_a_stop_for_tools_without_a_call_is_asked_again_and_goes_on(desk: Desk) -> None:
     """B13: the same request once more, and the response is no part of the conversation."""
     desk.will_say(Reply([], "tool_use"), look_up(), "3.")

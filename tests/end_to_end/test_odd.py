@@ -19,7 +19,7 @@ from settled.local.messages_script import Reply, text, tool_use
 from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.names import SETTLEMENT
 from settled.workflows.contract.operation import OperationState
-from tests.desk import CLERK, Desk, open_desk, reserve, status_of, until
+from tests.desk import CLERK, Desk, look_up, open_desk, reserve, status_of, until
 from tests.end_to_end.test_loop import results_in
 from tests.end_to_end.test_writes import GOAL, RESERVED
 
@@ -40,6 +40,32 @@ async def test_an_odd_response_comes_to_an_end(desk: Desk, reply: Reply) -> None
     desk.will_say(reply, "Done.")
     result = await desk.run("go")
     assert result.end_reason in (EndReason.COMPLETED, EndReason.INVALID_RESPONSE)
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (Reply([{"type": "tool_use", "id": "toolu_1"}], "tool_use"), "There is no tool 'None'."),
+        (Reply([look_up() | {"name": "look up!"}], "tool_use"), "There is no tool 'look up!'."),
+        (Reply([look_up() | {"name": 7, "id": ["x"]}], "tool_use"), "There is no tool '7'."),
+        (Reply([look_up() | {"input": "A1"}], "tool_use"), "The input must be a JSON object, not a str."),
+        (Reply([look_up() | {"input": {"sku": "\ud83d"}}], "tool_use"), "lookup_stock was not run."),
+        (Reply([{"type": "thinking", "thinking": "Hm."}, look_up(), text(" ")], "tool_use"), '"available": 3'),
+        (Reply([{"type": "text", "text": 7}, look_up()], "tool_use"), '"available": 3'),
+        (Reply([{"type": "server_tool_use", "id": None}, look_up()], "tool_use"), '"available": 3'),
+    ],
+    ids=["nothing", "odd name", "a number", "text input", "half a pair", "unsigned", "no text", "no id"],
+)
+async def test_r28_the_conversation_goes_on_after_an_odd_response(desk: Desk, reply: Reply, error: str) -> None:
+    """R27, R28: what the API doesn't take back as it is would end the task with its next request."""
+    desk.will_say(reply, look_up("B2"), "Done.")
+    handle = await desk.start("go")
+    result = await desk.result(handle)
+    assert (result.end_reason, result.final_text, desk.model.refusals) == (EndReason.COMPLETED, "Done.", [])
+    (shown,) = results_in(desk.model.requests[1])
+    assert error in shown["content"]
+    chain = await desk.parts.stores.transcripts.chain(result.head)
+    assert chain[2].content == reply.blocks(), "it is kept as it was received"
 
 
 class Order(Arguments):

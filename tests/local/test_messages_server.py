@@ -480,6 +480,10 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
         "tool_use.id: Input should be a valid str",
     ),
     "a call with a strange name": (body(HI, assistant(tool_use("a b", {})), HI), "tool_use.name: String should match"),
+    "a server's result of no call": (
+        body(HI, assistant({"type": "web_search_tool_result", "content": []}), HI),
+        "web_search_tool_result.tool_use_id: Input should be",
+    ),
     "a call whose input is text": (body(HI, assistant(CALL | {"input": "{}"}), HI), "tool_use.input: Input should be"),
     "an unanswered call": (body(HI, assistant(CALL), HI), "`tool_result` blocks immediately after: call_1"),
     "a call answered too late": (
@@ -737,6 +741,55 @@ async def test_broken_call_ids_may_be_mended_and_nothing_else(client: AsyncAnthr
         assert server.refusals == []
         edited = [OTHER, tool_use("look", {"sku": "A1"}, "mended")]
         assert "messages.1" in await refusal_of(server, client, body(HI, assistant(*edited), results))
+
+
+async def post(server: MessagesServer, client: AsyncAnthropic, *messages: Message) -> None:
+    """Ask, and make nothing of the answer: the client would not know how."""
+    await client.with_options(base_url=server.url).post("/v1/messages", body=body(*messages), cast_to=object)
+
+
+@pytest.mark.parametrize(
+    ("broken", "mended", "edited"),
+    [
+        (CALL | {"name": "look up!"}, CALL | {"name": "none"}, CALL | {"name": "none", "input": {"sku": "A1"}}),
+        ({"type": "tool_use", "id": "call_1", "input": {}}, CALL, CALL | {"id": "call_2"}),
+        (CALL | {"input": "A1"}, CALL | {"input": {"said": "A1"}}, CALL | {"name": "other", "input": {}}),
+        (CALL | {"input": {"n": "\ud83d"}}, CALL | {"input": {"n": "\ufffd"}}, CALL | {"input": {"n": ""}}),
+    ],
+    ids=["name", "no name", "input", "half a pair"],
+)
+async def test_what_makes_no_call_of_a_call_may_be_mended_and_nothing_else(
+    client: AsyncAnthropic, broken: dict[str, Any], mended: dict[str, Any], edited: dict[str, Any]
+) -> None:
+    async with MessagesServer([Reply.of("Well.", broken), Reply.of("So."), Reply.of("So.")]) as server:
+        await post(server, client, HI)
+        await post(server, client, HI, assistant("Well.", mended), user(result("call_1")))
+        assert server.refusals == []
+        sent = body(HI, assistant("Well.", edited), user(result(edited["id"])))
+        assert "messages.1: not a reply" in await refusal_of(server, client, sent)
+        sent = body(HI, assistant("Well!", mended), user(result("call_1")))
+        assert "messages.1: not a reply" in await refusal_of(server, client, sent)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        thinking("Hm.", ""),
+        {"type": "thinking", "thinking": "Hm."},
+        thinking("Hm \ud83d."),
+        {"type": "redacted_thinking"},
+        {"type": "text", "text": 7},
+        result("call_1"),
+        {"type": "server_tool_use", "id": ["x"], "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "content": []},
+    ],
+    ids=["no signature", "none at all", "half a pair", "no data", "a number", "a result", "a list as id", "no id"],
+)
+async def test_what_is_refused_in_any_form_may_be_left_out(client: AsyncAnthropic, refused: dict[str, Any]) -> None:
+    async with MessagesServer([Reply.of(refused, "Well."), Reply.of("So.")]) as server:
+        await post(server, client, HI)
+        await post(server, client, HI, assistant("Well."), user("And?"))
+        assert server.refusals == []
 
 
 async def test_a_new_start_of_a_goal_may_have_another_system(client: AsyncAnthropic) -> None:
