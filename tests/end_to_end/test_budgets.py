@@ -410,9 +410,9 @@ async def events_of(handle: Handle) -> int:
     return len([event async for event in handle.fetch_history_events()])
 
 
-async def extend(handle: Handle, **amounts: Any) -> Limits:
-    """Add to the task's budget."""
-    limits: Limits = await handle.execute_update(EXTEND_BUDGET, amounts, result_type=Limits)
+async def extend(handle: Handle, id: str | None = None, **amounts: Any) -> Limits:
+    """Add to the task's budget, by an update of this id, if it matters."""
+    limits: Limits = await handle.execute_update(EXTEND_BUDGET, amounts, id=id, result_type=Limits)
     return limits
 
 
@@ -543,11 +543,14 @@ async def test_r9_an_extended_budget_survives_continue_as_new_also_while_it_wait
     """R86: limits and counters go over; a wait that has become long is carried over as well."""
     async with priced_desk(temporal, tmp_path, on_exhausted=OnExhausted.WAIT, cut_events=50) as desk:
         desk.will_say(*(a_turn() for _ in range(8)), "3.")
-        handle = await desk.start({"goal": "look", "budget": {"turns": 2}})
+        handle = await desk.start({"goal": "look", "budget": {"turns": 1}})
+        await until(lambda: waits(handle, "the limit of 1 turn "))
+        assert (await extend(handle, id="once", turns=1)).turns == 2
         await until(lambda: waits(handle, "the limit of 2 turns"))
         for _ in range(40):
             await handle.signal("wake")
         second = await until(lambda: later_run_of(handle))
+        assert (await extend(current(desk, handle), id="once", turns=1)).turns == 2, "it is the same word"
         await until(lambda: waits(handle, "the limit of 2 turns"))
         await extend(current(desk, handle), turns=7)
         result = await desk.result(current(desk, handle))
