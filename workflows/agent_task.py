@@ -66,7 +66,8 @@ class AgentTask:
         return await self.close(end)
 
     async def open(self, inputs: tuple[Any, ...]) -> LoopState:
-        """Open the task, or fail it at once with a line for each fault."""
+        """Open the task, or fail it at once with a line for each fault. Its time counts from here on."""
+        began = workflow.now().timestamp()
         if too_large := reporting.fault_of_size(inputs, workflow.payload_converter()):
             self.task.show(Status.FAILED)
             raise handed_in.invalid([too_large])
@@ -78,7 +79,7 @@ class AgentTask:
         if opened.faults:
             self.task.show(Status.FAILED)
             raise handed_in.invalid(opened.faults)
-        return loop.first_state(opened, workflow.now().timestamp())
+        return loop.first_state(opened, began)
 
     async def checkpoint(self) -> End | None:
         """Before each model request and each wait: is it over, and is it time for a new run?"""
@@ -101,25 +102,27 @@ class AgentTask:
         try:
             turn = await asks.request_model(loop.question(state), state.opened.conduct, task.seconds_left())
         except asyncio.CancelledError:
+            task.state = loop.after_cut_request(task.current, None)
             return
         except ActivityError as error:
-            if workflow.cancellation_reason() is None:
-                await self.go_on_without(error, budgets.limits_of(state).wall_seconds)
+            await self.go_on_without(error, budgets.limits_of(state).wall_seconds)
             return
         task.state = loop.after_turn(task.current, turn)  # the budget may have been extended meanwhile
         if task.stream is not None:
             task.stream.trim()
 
     async def go_on_without(self, error: ActivityError, given: float) -> None:
-        """A model request has failed for good: the task ends so, unless it was its deadline that cut the request short.
+        """A model request has failed for good: the task ends so, unless its deadline or a cancel cut the request short.
 
         Args:
             error: the failure.
             given: the task's seconds, as the request knew them.
         """
         task, attempts = self.task, answers.attempts_of(error)
-        if answers.ran_out_of_time(error):
-            task.state = loop.after_late_request(task.current, attempts)
+        if workflow.cancellation_reason() is not None:
+            task.state = loop.after_cut_request(task.current, attempts)
+        elif answers.ran_out_of_time(error):
+            task.state = loop.after_cut_request(task.current, attempts)
             # It fails before the deadline, if the next attempt would come after it: what is to happen is decided then.
             await waits.for_deadline(task, given)
         else:

@@ -79,7 +79,7 @@ def read_answer(shape: type[Answer], given: Any, fit: Callable[[Answer], bool] =
 
 
 def ran_out_of_time(error: ActivityError) -> bool:
-    """Whether a model request ended because of the task's deadline: it is over, or comes before the next attempt."""
+    """Whether a request or a read ended because of the task's deadline: it is over, or before the next attempt."""
     over = isinstance(error.cause, TimedOut) and error.cause.type is TimeoutType.SCHEDULE_TO_CLOSE
     return over or error.retry_state is RetryState.TIMEOUT
 

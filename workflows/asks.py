@@ -15,7 +15,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from settled.workflows import fits
-from settled.workflows.answers import answer_of, read_answer
+from settled.workflows.answers import answer_of, ran_out_of_time, read_answer
 from settled.workflows.contract import names
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.loop import Ending
@@ -41,7 +41,7 @@ ATTEMPT_MARGIN = timedelta(seconds=15)
 LONGEST_QUEUE = timedelta(minutes=10)
 """How long a dispatch may stay without an end (queued, paused, with a dead worker) before its permit is voided."""
 LEAST_SECONDS = 1.0
-"""That a model request is given, however near the deadline is."""
+"""That a model request or a read is given, however near the deadline is."""
 
 
 async def open_task(inputs: Sequence[Any]) -> Opened:
@@ -80,12 +80,19 @@ async def request_model(ask: Ask, conduct: Conduct, left: float) -> Turn:
     )
 
 
-async def run_read(head: str, call: Proposal, conduct: Conduct) -> CallResult:
+async def run_read(head: str, call: Proposal, conduct: Conduct, left: float) -> CallResult:
     """Run a read; a read that fails for good is a result, too.
 
+    Args:
+        head: the assistant message that holds the call.
+        call: what is read.
+        conduct: the task's settings.
+        left: seconds until the task's deadline, at which the read is over, too, with all its attempts.
+
     Raises:
-        ActivityError: it was cancelled.
+        ActivityError: it was cancelled, or ran out of the task's time; neither says anything of what is read.
     """
+    most = timedelta(seconds=max(LEAST_SECONDS, left))
     read = Read(head=head, slot=call.slot, tool=call.tool, seconds=call.seconds, attempts=conduct.read_attempts)
     try:
         return await answer_of(
@@ -93,13 +100,15 @@ async def run_read(head: str, call: Proposal, conduct: Conduct) -> CallResult:
             names.RUN_READ,
             read,
             meant=_in_the_end,
-            start_to_close_timeout=timedelta(seconds=call.seconds) + ATTEMPT_MARGIN,
+            schedule_to_close_timeout=most,
+            start_to_close_timeout=min(most, timedelta(seconds=call.seconds) + ATTEMPT_MARGIN),
             heartbeat_timeout=timedelta(seconds=20),
             retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=30), maximum_attempts=conduct.read_attempts),
             summary=call.tool,
         )
     except ActivityError as error:
-        if isinstance(error.cause, asyncio.CancelledError) or workflow.cancellation_reason() is not None:
+        cancelled = isinstance(error.cause, asyncio.CancelledError) or workflow.cancellation_reason() is not None
+        if cancelled or ran_out_of_time(error):
             raise
         return CallResult(
             slot=call.slot, error=ErrorKind.UNAVAILABLE, note=f"{call.tool} gave no answer: {error.cause}"[:300]

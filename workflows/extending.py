@@ -15,6 +15,8 @@ from settled.workflows.contract.task import Budget, Extension
 SHAPE = 'one JSON object like {"turns": 5, "cost": "2.50", "because": "…", "who": "…"}'
 MOST_NAME = 80
 MOST_FAULTS = 10
+MOST_UPDATES = 50
+"""Ids of updates that are kept. An id is only used again by who didn't hear the answer, and soon then."""
 
 
 class BadExtension(Exception):
@@ -64,6 +66,11 @@ def extended(state: LoopState, given: Extension, now: float) -> LoopState:
         changed[name] = over + amount
     opened = state.opened.model_copy(update={"limits": limits.model_copy(update=changed)})
     return state.model_copy(update={"opened": opened})
+
+
+def noted(state: LoopState, update: str) -> LoopState:
+    """The state that knows that this update was taken, so that it counts once: also in a later run of the task."""
+    return state.model_copy(update={"extended_by": (*state.extended_by, update)[-MOST_UPDATES:]})
 
 
 def _lines(error: ValidationError) -> list[str]:

@@ -25,18 +25,24 @@ def carried(inputs: tuple[Any, ...]) -> LoopState | None:
 
 
 def extended(state: LoopState | None, words: tuple[Any, ...], *, closing: bool) -> LoopState | None:
-    """The state with more added to its budget; none before the task is open.
+    """The state with more added to its budget; none before the task is open. The same update again adds nothing.
 
     Raises:
         ApplicationError: nothing can be added, and why.
     """
+    update = workflow.current_update_info()
+    if state is not None and update is not None and update.id in state.extended_by:
+        return state
     try:
         given = extending.extension(words)
         if closing:
             raise extending.BadExtension("the task is ending; nothing can be added to its budget any more")
-        return extending.extended(state, given, workflow.now().timestamp()) if state is not None else None
+        if state is None:
+            return None
+        more = extending.extended(state, given, workflow.now().timestamp())
     except extending.BadExtension as error:
         raise ApplicationError(str(error), type=names.NOT_EXTENDED, non_retryable=True) from None
+    return more if update is None else extending.noted(more, update.id)
 
 
 def invalid(faults: Sequence[str]) -> ApplicationError:

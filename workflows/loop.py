@@ -25,10 +25,15 @@ class UnknownCommand(Exception):
     """A command from a newer release. It fails the workflow task, so that the task waits for a worker that knows it."""
 
 
-def first_state(opened: Opened, now: float) -> LoopState:
-    """The state of a task that was just opened."""
+def first_state(opened: Opened, began: float) -> LoopState:
+    """The state of a task that was just opened.
+
+    Args:
+        opened: what `open_task` recorded.
+        began: when it was first asked to, in seconds since 1970; opening may take long, where the store is away.
+    """
     assert opened.head is not None, "a task without faults has a head"
-    return LoopState(opened_at=now, opened=opened, head=opened.head)
+    return LoopState(opened_at=began, opened=opened, head=opened.head)
 
 
 def question(state: LoopState) -> Ask:
@@ -98,15 +103,15 @@ def after_model_failure(state: LoopState, detail: str, attempts: int | None = No
         attempts: how many there were; none: nobody knows, and all that there may be are counted.
     """
     made = state.opened.conduct.model_attempts if attempts is None else attempts
-    return ending_with(after_late_request(state, made), EndReason.MODEL_ERROR, detail[:MOST_DETAIL])
+    return ending_with(after_cut_request(state, made), EndReason.MODEL_ERROR, detail[:MOST_DETAIL])
 
 
-def after_late_request(state: LoopState, attempts: int | None) -> LoopState:
-    """The state after a model request that was cut short by the deadline: it is counted, and no more.
+def after_cut_request(state: LoopState, attempts: int | None) -> LoopState:
+    """The state after a model request that the deadline or a cancel cut short: it is counted, and no more.
 
     Args:
         state: before it.
-        attempts: how many there were, as far as is known.
+        attempts: how many there were, as far as is known. One is counted at least: it may have been sent.
     """
     counters = state.counters.model_copy(
         update={"requests": state.counters.requests + 1, "attempts": state.counters.attempts + (attempts or 1)}

@@ -6,8 +6,10 @@ import asyncio
 import json
 import re
 import shlex
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,16 +20,19 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, Work
 from temporalio.exceptions import ApplicationError
 
 from settled.activities.agents import ProfileLimits
+from settled.activities.registry import Registry
 from settled.activities.stores import Stores
-from settled.local.messages_script import HttpError, Reply
+from settled.activities.toolkit import Answer, Arguments, Call, RateLimited, ReadTool, read
+from settled.local.messages_script import HttpError, Reply, tool_use
 from settled.worker.wiring import make_worker
 from settled.workflows.contract.ending import EndReason, Status
-from settled.workflows.contract.names import EXTEND_BUDGET, INVALID_TASK, REQUEST_MODEL
+from settled.workflows.contract.names import EXTEND_BUDGET, INVALID_TASK, OPEN_TASK, REQUEST_MODEL
 from settled.workflows.contract.result import TaskResult
 from settled.workflows.contract.task import Limits, OnExhausted
 from settled.workflows.contract.turn import Turn, Usage
 from settled.workflows.converter import data_converter
 from settled.workflows.errors import ConfigurationError
+from tests.crash.interceptors import Loses
 from tests.crash.operator import current, reset, run_temporal
 from tests.desk import CLERK, Desk, look_up, open_desk, reserve, status_of, until
 from tests.end_to_end.test_runs import later_run_of, runs_of
@@ -161,6 +166,16 @@ async def test_r52_the_deadline_ends_a_task_whose_write_is_being_looked_up(price
     await priced.record("budget_of_wall_time", handle)
 
 
+async def test_r52_the_time_of_a_task_counts_from_its_start_however_long_opening_it_takes(
+    temporal: Client, tmp_path: Path
+) -> None:
+    """Opening is asked again after a second, as where the store is away."""
+    async with priced_desk(temporal, tmp_path, interceptors=[Loses(OPEN_TASK)]) as desk:
+        result = await desk.run({"goal": "look", "budget": {"wall_seconds": 0.8}})
+        assert (result.end_reason, result.counters.requests) == (EndReason.DEADLINE, 0)
+        assert desk.model.count == 0
+
+
 OUT = HttpError(503, headers={"retry-after": "3"})
 """A provider that is away, for a while."""
 
@@ -186,6 +201,71 @@ async def test_r52_a_response_that_comes_after_the_deadline_is_not_waited_for(pr
     priced.will_say(Reply.of(reserve(), delay=15))
     result = await priced.run({"goal": "reserve", "budget": {"wall_seconds": 1.5}})
     assert (result.end_reason, result.operations) == (EndReason.DEADLINE, ())
+
+
+class Nothing(Arguments):
+    """What the archive is asked."""
+
+
+class Archive:
+    """A tool that reads, and is slow: hangs, or asks to come again later, until it is well."""
+
+    def __init__(self) -> None:
+        self.well = False
+        self.asked = 0
+        self.hangs = True
+
+    @property
+    def tool(self) -> ReadTool:
+        """The tool."""
+
+        @read(timeout=timedelta(seconds=3))
+        async def look_into_archive(_: Nothing, call: Call) -> Answer:
+            """Look into the archive."""
+            self.asked += 1
+            if self.well:
+                return Answer(data="all there", source="archive")
+            if self.hangs:
+                await asyncio.sleep(1000)
+            raise RateLimited("come again", after=30.0)
+
+        return look_into_archive
+
+
+async def results_of(desk: Desk, head: str) -> list[str]:
+    """The results of a transcript's calls, as the model has them or would have them."""
+    blocks = [block for node in (await desk.parts.stores.transcripts.chain(head))[1:] for block in node.content]
+    return [str(block["content"]) for block in blocks if block["type"] == "tool_result"]
+
+
+async def test_r52_the_deadline_ends_the_attempts_of_a_read(temporal: Client, tmp_path: Path) -> None:
+    """R29: nothing is said of what is read, and where the task waits for more time it is read again with that."""
+    archive = Archive()
+    ends = CLERK.model_copy(update={"tools": ("look_into_archive",)})
+    profiles = {"ends": ends, "waits": ends.model_copy(update={"on_exhausted": OnExhausted.WAIT})}
+    registry = Registry({"look_into_archive": archive.tool})
+    async with open_desk(temporal, tmp_path, registry=registry, profiles=profiles, default_agent="ends") as desk:
+        await desk.parts.provider.warm_up()
+        look = tool_use("look_into_archive", {})
+        desk.will_say(look, look, look, "All there.")
+        began = time.monotonic()
+        hung = await desk.run({"goal": "look", "agent": "ends", "budget": {"wall_seconds": 1}})
+        assert (hung.status, hung.end_reason) == (Status.BUDGET_EXHAUSTED, EndReason.DEADLINE)
+        assert 1 <= time.monotonic() - began < 8, "and not four times the time of the read"
+        archive.hangs = False
+        late = await desk.run({"goal": "look later", "agent": "ends", "budget": {"wall_seconds": 1.5}})
+        assert late.end_reason is EndReason.DEADLINE, "also where the next attempt would come after it"
+        for result in (hung, late):
+            assert await unanswered(desk.parts.stores, result.head) == []
+            (said,) = await results_of(desk, result.head)
+            assert json.loads(said)["status"] == "not_executed", "nobody knows better"
+        handle = await desk.start({"goal": "look again", "agent": "waits", "budget": {"wall_seconds": 1}})
+        await until(lambda: waits(handle, "the task's 1 s are over"))
+        archive.well = True
+        await extend(handle, wall_seconds=60)
+        result = await desk.result(handle)
+        assert (result.end_reason, result.counters.turns, archive.asked) == (EndReason.COMPLETED, 1, 4)
+        assert "all there" in (await results_of(desk, result.head))[0]
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["before the deadline", "after it"])
@@ -330,9 +410,9 @@ async def events_of(handle: Handle) -> int:
     return len([event async for event in handle.fetch_history_events()])
 
 
-async def extend(handle: Handle, **amounts: Any) -> Limits:
-    """Add to the task's budget."""
-    limits: Limits = await handle.execute_update(EXTEND_BUDGET, amounts, result_type=Limits)
+async def extend(handle: Handle, id: str | None = None, **amounts: Any) -> Limits:
+    """Add to the task's budget, by an update of this id, if it matters."""
+    limits: Limits = await handle.execute_update(EXTEND_BUDGET, amounts, id=id, result_type=Limits)
     return limits
 
 
@@ -463,11 +543,14 @@ async def test_r9_an_extended_budget_survives_continue_as_new_also_while_it_wait
     """R86: limits and counters go over; a wait that has become long is carried over as well."""
     async with priced_desk(temporal, tmp_path, on_exhausted=OnExhausted.WAIT, cut_events=50) as desk:
         desk.will_say(*(a_turn() for _ in range(8)), "3.")
-        handle = await desk.start({"goal": "look", "budget": {"turns": 2}})
+        handle = await desk.start({"goal": "look", "budget": {"turns": 1}})
+        await until(lambda: waits(handle, "the limit of 1 turn "))
+        assert (await extend(handle, id="once", turns=1)).turns == 2
         await until(lambda: waits(handle, "the limit of 2 turns"))
         for _ in range(40):
             await handle.signal("wake")
         second = await until(lambda: later_run_of(handle))
+        assert (await extend(current(desk, handle), id="once", turns=1)).turns == 2, "it is the same word"
         await until(lambda: waits(handle, "the limit of 2 turns"))
         await extend(current(desk, handle), turns=7)
         result = await desk.result(current(desk, handle))

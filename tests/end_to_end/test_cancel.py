@@ -51,6 +51,8 @@ async def test_r91_a_cancel_reaches_a_model_request_in_flight(desk: Desk) -> Non
     hold.set()
     assert (memo["status"], memo["end_reason"]) == ("cancelled", "aborted_model")
     assert await desk.effects() == []
+    report = await status_of(handle)
+    assert (report.counters.requests, report.counters.attempts) == (1, 1), "what was cut off was sent, and is paid for"
     await desk.record("cancel_during_model_request", handle)
 
 

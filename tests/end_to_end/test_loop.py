@@ -175,8 +175,9 @@ async def test_r50_with_one_turn_allowed_the_proposed_tools_still_run(desk: Desk
 
 async def test_the_wall_time_is_a_budget_too(desk: Desk) -> None:
     """R52."""
-    desk.will_say(Reply.of(look_up(), delay=0.4), "never said")
-    result = await desk.run({"goal": "look", "budget": {"wall_seconds": 0.2}})
+    await desk.parts.provider.warm_up()  # which takes seconds
+    desk.will_say(Reply.of(look_up(), delay=3), "never said")
+    result = await desk.run({"goal": "look", "budget": {"wall_seconds": 1.5}})
     assert (result.status, result.end_reason) == (Status.BUDGET_EXHAUSTED, EndReason.DEADLINE)
     assert desk.model.count == 1
 

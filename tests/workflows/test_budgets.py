@@ -18,7 +18,7 @@ from settled.workflows.contract.operation import LedgerView, OperationState, Ope
 from settled.workflows.contract.task import Budget, Conduct, Extension, Limits, OnExhausted, Opened
 from settled.workflows.contract.turn import End, Proposal, Resend, RunBatches, Turn, Usage
 from settled.workflows.ending import status_of
-from settled.workflows.extending import SHAPE, BadExtension, extended, extension
+from settled.workflows.extending import MOST_UPDATES, SHAPE, BadExtension, extended, extension, noted
 
 D1, D2 = "1" * 64, "2" * 64
 START = 1000.0
@@ -287,6 +287,15 @@ def test_r9_an_extended_budget_goes_over_to_the_next_run() -> None:
     """R106: in the field that an older release reads, too."""
     more = extended(state(), Extension(cost=Decimal("0.1"), turns=1), START)
     assert LoopState.model_validate_json(more.model_dump_json()) == more
+
+
+def test_the_last_updates_are_known_and_not_all_there_ever_were() -> None:
+    """A state of an older release knows none."""
+    now = LoopState.model_validate(state().model_dump(mode="json", exclude={"extended_by"}))
+    for number in range(MOST_UPDATES + 5):
+        now = noted(now, str(number))
+    assert now.extended_by == tuple(str(number) for number in range(5, MOST_UPDATES + 5))
+    assert LoopState.model_validate_json(now.model_dump_json()) == now
 
 
 # Usage: nothing is lost, and no call stays open, whatever happens

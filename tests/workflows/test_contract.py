@@ -72,6 +72,7 @@ STATE = loop.LoopState(
     context_full=True,
     model="claude-scripted",
     context_tokens=3_000,
+    extended_by=("update-1",),
     stream={"log": []},
     counters=COUNTERS,
     usage=USAGE,

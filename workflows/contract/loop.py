@@ -79,6 +79,8 @@ class LoopState(Value):
     """The beginning of the model's last text. A claim, not evidence."""
     ending: End | None = None
     """The end that was decided, once it was; operations may still have to be settled before."""
+    extended_by: tuple[str, ...] = ()
+    """The ids of the last updates that extended the budget: Temporal knows only those of a task's current run."""
     stream: dict[str, Any] | None = None
     """What the run before this one has kept of the task's stream, as Temporal's library has it."""
 
