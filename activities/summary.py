@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from settled.activities.artifacts import clean
 from settled.activities.calls import is_call
 from settled.activities.outputs import READ_OUTPUT, REFERENCE, KeptOutput, is_cut, reference, shortened
 from settled.activities.presenting import ADVICE
@@ -198,8 +199,9 @@ def text_of(result: Message) -> str:
 
 
 def words_of(content: Sequence[Any]) -> str:
-    """What a response says in words."""
-    return "\n".join(str(block["text"]) for block in content if block.get("type") == "text" and block.get("text"))
+    """What a response says in words: in whole characters, since it is read as it was received."""
+    said = (str(block["text"]) for block in content if block.get("type") == "text" and block.get("text"))
+    return clean("\n".join(said))
 
 
 def _exchanges(messages: Sequence[Message]) -> Iterator[list[Message]]:

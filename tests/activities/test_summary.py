@@ -22,6 +22,7 @@ from settled.activities.summary import (
     rendered,
     request,
     results_worth_keeping,
+    words_of,
 )
 from settled.workflows.contract.operation import OperationState, OperationView
 
@@ -198,3 +199,11 @@ def test_the_goal_is_a_block_of_its_own_word_for_word() -> None:
     assert blocks[1]["text"].startswith("For your information, from the executor: ")
     assert "- abababababab: page, 7 lines" in blocks[1]["text"]
     assert blocks[1]["text"].count("S") <= 3_000 + 10
+
+
+def test_r27_a_summary_with_half_of_a_surrogate_pair_is_taken_in_whole_characters() -> None:
+    """Half of one has no bytes: it can be neither measured nor stored."""
+    said = words_of([text("half of a pair: \ud83d"), text("\ude00, and \U0001f600")])
+    blocks = opening(goal="Read.", summary=said, acted=[], unnamed=0, results=[], outputs=[], most=6_000)
+    assert "half of a pair: \ufffd\n\ufffd, and \U0001f600" in blocks[1]["text"]
+    json.dumps(blocks, ensure_ascii=False).encode()
