@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from settled.activities import summary
-from settled.activities.composing import answer_calls, unknown_to
+from settled.activities.composing import answer_calls, news_for
 from settled.activities.model_provider import ModelLimits
 from settled.activities.outputs import READ_OUTPUT, KeptOutput, reference
 from settled.activities.rerooting import taken_over
@@ -97,7 +97,7 @@ class Compaction:
                 stays=ask.head,
                 parameters={**asking.parameters, **limit, "messages": view(begun)},
             )
-        news = unknown_to(begun, await self.stores.ledger.of_task(self.record.task))
+        news = await news_for(self.stores, self.record.task, begun)
         head = await answer_calls(self.stores, ask.head, ask.results, news)
         chain = await transcripts.chain(head)
         root, messages = Root.of(chain[0]), view(chain)

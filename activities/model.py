@@ -15,7 +15,7 @@ from settled.activities.artifacts import clean
 from settled.activities.asking import Asking, Request, given_time
 from settled.activities.calls import is_server_call
 from settled.activities.compacting import is_full
-from settled.activities.composing import answer_calls, unknown_to
+from settled.activities.composing import answer_calls, news_for
 from settled.activities.lost import no_record
 from settled.activities.model_errors import RequestFailed, Trouble
 from settled.activities.proposing import proposals_of
@@ -76,7 +76,7 @@ class ModelActivities:
 
     async def _compose(self, ask: Ask, record: TaskRecord) -> Request:
         chain = await self.stores.transcripts.chain(ask.head)
-        news = unknown_to(chain, await self.stores.ledger.of_task(record.task))
+        news = await news_for(self.stores, record.task, chain)
         asked = await answer_calls(self.stores, ask.head, ask.results, news)
         if asked != ask.head:
             chain.append(await self.stores.transcripts.node(asked))
