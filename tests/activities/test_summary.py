@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from settled.activities.summary import (
     rendered,
     request,
     results_worth_keeping,
+    size_of,
     words_of,
 )
 from settled.workflows.contract.operation import OperationState, OperationView
@@ -81,6 +83,19 @@ def test_it_keeps_the_order_and_leaves_out_the_oldest_first(sizes: list[list[int
     assert there == sorted(there)
     assert places == [-1] * (len(places) - len(there)) + there
     assert ("earlier exchanges are left out" in shown) or len(there) == len(places)
+
+
+@settings(deadline=None)
+@given(many, st.integers(4_000, 4_000_000), st.sampled_from(["z", "é", "\n"]))
+def test_b18_what_was_too_long_is_asked_for_with_half_of_what_was_told(
+    sizes: list[list[int]], most: int, mark: str
+) -> None:
+    """Not with half of the room, of which it may have needed little: the same request would be refused again."""
+    messages = conversation(sizes, mark=mark)
+    told = [size_of(request(messages, most, halvings=halvings)) for halvings in range(3)]
+    around = len("<conversation>\n\n</conversation>\n\nSum up the conversation above.")
+    for more, less in pairwise(told):
+        assert less <= more // 2 + around or more < 1_000
 
 
 def test_what_fits_is_not_cut_at_all() -> None:
