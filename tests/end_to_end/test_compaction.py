@@ -21,7 +21,8 @@ from settled.activities.transcript import Node
 from settled.local.clerk import asks_for_summary, clerk
 from settled.local.messages_script import HttpError, Reply, Step, text, tool_use
 from settled.workflows.contract.ending import EndReason, Status
-from settled.workflows.contract.names import REQUEST_MODEL
+from settled.workflows.contract.names import EXTEND_BUDGET, REQUEST_MODEL
+from settled.workflows.contract.task import OnExhausted
 from settled.workflows.contract.turn import Again
 from tests.crash.interceptors import Loses
 from tests.desk import CLERK, Desk, look_up, open_desk, reserve, status_of, until
@@ -378,6 +379,25 @@ async def test_a_summary_whose_request_is_too_long_itself_is_asked_for_again_wit
         assert result.counters.requests == result.counters.attempts == desk.model.received == 5
         sizes = [len(json.dumps(body)) for body in desk.model.requests[2:]]
         assert sizes == sorted(set(sizes), reverse=True)
+
+
+@pytest.mark.parametrize("left", [1, 2])
+async def test_r10_a_summary_takes_no_more_requests_than_are_left_and_goes_on_where_more_are_added(
+    temporal: Client, tmp_path: Path, left: int
+) -> None:
+    """R10: it may take three. What is left undone is no end of its own."""
+    profiles = {"librarian": LIBRARIAN.model_copy(update={"on_exhausted": OnExhausted.WAIT})}
+    script = [Reply.of(look_up()), OVERFLOWN, *[TOO_LONG] * left, Reply.of("There were 3."), Reply.of("There are 3.")]
+    async with reading_desk(temporal, tmp_path, script, profiles=profiles) as desk:
+        desk.may_ask_again(1)  # after the wait it begins with all that there is room for
+        handle = await desk.start({"goal": GOAL, "budget": {"requests": 2 + left}})
+        await until(lambda: waits(handle, "a larger budget"))
+        assert desk.model.received == 2 + left
+        assert (await status_of(handle)).counters.requests == 2 + left
+        await handle.execute_update(EXTEND_BUDGET, {"requests": 2})
+        result = await desk.result(handle)
+        assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "There are 3.")
+        assert result.counters.requests == desk.model.received == 4 + left
 
 
 async def test_a_summary_that_was_paused_and_is_too_long_now_is_asked_for_anew_with_less(
