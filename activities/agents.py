@@ -151,7 +151,8 @@ class AgentProfile(Value):
     thinking: Thinking | None = None
     """Whether the model thinks before it answers; left out: the provider's default."""
     context_tokens: Annotated[int, Field(ge=1_000)] | None = None
-    """Tokens that a conversation may have before it is summed up; left out: as the provider says of the model."""
+    """Tokens that a conversation may have before it is summed up; left out, or above what the
+    provider says of the model: that."""
     limits: ProfileLimits = ProfileLimits()
     """What a task may spend at the most."""
     acceptance: tuple[Criterion, ...] = ()

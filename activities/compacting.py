@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from settled.activities import summary
-from settled.activities.composing import answer_calls, unknown_to
-from settled.activities.model_provider import ModelLimits
+from settled.activities.composing import answer_calls, news_for
+from settled.activities.model_provider import DEFAULT_CONTEXT_TOKENS, ModelLimits
 from settled.activities.outputs import READ_OUTPUT, KeptOutput, reference
 from settled.activities.rerooting import taken_over
 from settled.activities.responses import Stored
@@ -47,8 +47,9 @@ def is_full(usage: Usage, context_tokens: int) -> bool:
 
 
 def context_of(root: Root, limits: ModelLimits) -> int:
-    """Tokens that a conversation may have: as its profile says, else as the provider does."""
-    return root.context_tokens or limits.context_tokens
+    """Tokens that a conversation may have: as its profile says, but no more than the provider is known to allow."""
+    known = [tokens for tokens in (root.context_tokens, limits.context_tokens) if tokens]
+    return min(known, default=DEFAULT_CONTEXT_TOKENS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,23 +90,40 @@ class Compaction:
         transcripts = self.stores.transcripts
         limit = {} if ask.max_tokens is None else {"max_tokens": ask.max_tokens}
         begun = await transcripts.chain(ask.head)
-        if (asking := Root.of(begun[0])).sums_up:
+        begins_with = Root.of(begun[0])
+        if not begins_with.sums_up:
+            news = await news_for(self.stores, self.record.task, begun)
+            head = await answer_calls(self.stores, ask.head, ask.results, news)
+            most = None
+        elif tries:
+            head, most = begins_with.own(ask.head), summary.size_of(begun[1].content)
+        else:
             return Prepared(
                 chain=begun,
-                root=asking,
-                head=asking.own(ask.head),
+                root=begins_with,
+                head=begins_with.own(ask.head),
                 stays=ask.head,
-                parameters={**asking.parameters, **limit, "messages": view(begun)},
+                parameters={**begins_with.parameters, **limit, "messages": view(begun)},
             )
-        news = unknown_to(begun, await self.stores.ledger.of_task(self.record.task))
-        head = await answer_calls(self.stores, ask.head, ask.results, news)
         chain = await transcripts.chain(head)
-        root, messages = Root.of(chain[0]), view(chain)
+        messages = view(chain)
         kept = await self._keep_results(messages)
-        context_tokens = context_of(root, self.limits)
-        max_tokens = self._max_tokens(root)
-        asking = Root(
-            parameters={"model": root.model, "max_tokens": max_tokens, "system": summary.SYSTEM},
+        asking = self._root(Root.of(chain[0]), head)
+        first = asking.node()
+        text = make_node(first, Role.USER, summary.request(messages, most or self._room(asking), kept, halvings=tries))
+        await transcripts.add(first, text)
+        parameters = {**asking.parameters, **limit, "messages": view([first, text])}
+        return Prepared(chain=[first, text], root=asking, head=head, stays=head, parameters=parameters)
+
+    def _root(self, root: Root, head: str) -> Root:
+        """The root of the request for a summary.
+
+        Args:
+            root: of what is summed up.
+            head: where that ends.
+        """
+        return Root(
+            parameters={"model": root.model, "max_tokens": self._max_tokens(root), "system": summary.SYSTEM},
             context_tokens=root.context_tokens,
             replaces=head,
             why=Again.COMPACTED,
@@ -114,12 +132,12 @@ class Compaction:
             prices=root.prices,
             sums_up=True,
         )
-        room = max(context_tokens // 4, int(FULL * context_tokens) - max_tokens)
-        first = asking.node()
-        text = make_node(first, Role.USER, summary.request(messages, room * BYTES_PER_TOKEN // 2**tries, kept))
-        await transcripts.add(first, text)
-        parameters = {**asking.parameters, **limit, "messages": view([first, text])}
-        return Prepared(chain=[first, text], root=asking, head=head, stays=head, parameters=parameters)
+
+    def _room(self, asking: Root) -> int:
+        """Bytes that the conversation may have in the request for its summary."""
+        context_tokens = context_of(asking, self.limits)
+        room = max(context_tokens // 4, int(FULL * context_tokens) - int(asking.parameters["max_tokens"]))
+        return room * BYTES_PER_TOKEN
 
     async def conclude(self, stored: Stored, prepared: Prepared, means: Means) -> tuple[str, Resend | End]:
         """Judge the response like any other; returns the head to go on from, and what to do.

@@ -12,6 +12,7 @@ from settled.activities.outputs import READ_OUTPUT
 from settled.activities.presenting import standing_text
 from settled.activities.standing import Stands
 from settled.activities.stores import Stores
+from settled.activities.summary import named
 from settled.activities.transcript import Node, Role, make_node
 from settled.activities.view import last_said
 from settled.workflows.contract.calls import CallResult
@@ -72,9 +73,19 @@ async def _shown(stores: Stores, result: CallResult) -> ShownResult:
     return ShownResult(text=text, is_error=result.error is not None)
 
 
-def unknown_to(chain: Sequence[Node], operations: Sequence[OperationView]) -> list[OperationView]:
+async def news_for(stores: Stores, task: str, chain: Sequence[Node]) -> list[OperationView]:
     """The task's operations that this conversation never proposed nor was told of: a reset forgot them, say."""
-    mentioned = {key for node in chain for key in node.mentions}
+    return unknown_to(chain, await stores.ledger.of_task_besides(task, mentioned_in(chain)))
+
+
+def mentioned_in(chain: Sequence[Node]) -> set[str]:
+    """The keys of the operations that a conversation knows of."""
+    return {key for node in chain for key in node.mentions}
+
+
+def unknown_to(chain: Sequence[Node], operations: Sequence[OperationView]) -> list[OperationView]:
+    """Those of the operations that are news to this conversation."""
+    mentioned = mentioned_in(chain)
     return [
         operation
         for operation in operations
@@ -83,8 +94,15 @@ def unknown_to(chain: Sequence[Node], operations: Sequence[OperationView]) -> li
 
 
 def news_text(news: Sequence[OperationView]) -> str:
-    """What the model is told of operations that it doesn't remember."""
-    lines = [f"- {operation.tool} (operation {operation.key[:12]}): {operation.state}" for operation in news]
+    """What the model is told of operations that it doesn't remember: a line for each, but for the earliest of many."""
+    shown = {operation.key for operation in named(news)}
+    lines = [
+        f"- {operation.tool} (operation {operation.key[:12]}): {operation.state}"
+        for operation in news
+        if operation.key in shown
+    ]
+    if len(shown) < len(news):
+        lines.append(f"- and {len(news) - len(shown)} earlier ones, all of them settled")
     return (
         "For your information, from the executor: this task has already acted, outside of what you can see above. "
         "An action that is proposed again is not executed again; its stored result is returned.\n" + "\n".join(lines)

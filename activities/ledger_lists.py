@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,8 +58,10 @@ class LedgerLists:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def of_task(self, task: str, states: Iterable[OperationState] = (), limit: int = 200) -> list[OperationView]:
-        """The task's operations, oldest first, optionally only those in these states."""
+    async def of_task(
+        self, task: str, states: Iterable[OperationState] = (), limit: int | None = 200
+    ) -> list[OperationView]:
+        """The task's operations, oldest first, optionally only those in these states; `None` limits nothing."""
         mine = schema.interests.c
         query = (
             select(schema.operations)
@@ -72,6 +74,21 @@ class LedgerLists:
             query = query.where(schema.operations.c.state.in_(states))
         async with self.database.read() as connection:
             return [view_of(row) for row in await connection.execute(query)]
+
+    async def of_task_besides(self, task: str, known: Collection[str]) -> list[OperationView]:
+        """The task's operations under other keys than these, oldest first, but for those that were not executed.
+
+        However many there are: it is asked before each model request, and reads no more than keys where it finds none.
+        """
+        mine, current = schema.interests.c, schema.operations.c
+        query = (
+            select(current.key)
+            .join(schema.interests, mine.operation == current.key)
+            .where(mine.task == task, mine.member, current.state != OperationState.NOT_EXECUTED)
+        )
+        async with self.database.read() as connection:
+            others = set((await connection.execute(query)).scalars()).difference(known)
+        return [view for view in await self.of_task(task, limit=None) if view.key in others] if others else []
 
     async def unsettled(self, task: str) -> list[tuple[str, str]]:
         """The key and the tool of every operation of the task whose outcome isn't known."""

@@ -14,8 +14,8 @@ from settled.activities import stop_table
 from settled.activities.artifacts import clean
 from settled.activities.asking import Asking, Request, given_time
 from settled.activities.calls import is_server_call
-from settled.activities.compacting import is_full
-from settled.activities.composing import answer_calls, unknown_to
+from settled.activities.compacting import context_of, is_full
+from settled.activities.composing import answer_calls, news_for
 from settled.activities.lost import no_record
 from settled.activities.model_errors import RequestFailed, Trouble
 from settled.activities.proposing import proposals_of
@@ -76,7 +76,7 @@ class ModelActivities:
 
     async def _compose(self, ask: Ask, record: TaskRecord) -> Request:
         chain = await self.stores.transcripts.chain(ask.head)
-        news = unknown_to(chain, await self.stores.ledger.of_task(record.task))
+        news = await news_for(self.stores, record.task, chain)
         asked = await answer_calls(self.stores, ask.head, ask.results, news)
         if asked != ask.head:
             chain.append(await self.stores.transcripts.node(asked))
@@ -121,14 +121,14 @@ class ModelActivities:
             request_id=stored.request_id,
             attempts=activity.info().attempt,
             model=request.root.model,
-            context_full=may_be_full and is_full(usage, await self._context_tokens(request.root)),
+            context_full=may_be_full and is_full(usage, await self._context_of(request.root)),
             server_calls=sum(is_server_call(block) for block in content),
             preview="" if stop_table.is_discarded(reason) else _preview(content),
             ledger=await self.stores.ledger.view(record.task),
         )
 
-    async def _context_tokens(self, root: Root) -> int:
-        return root.context_tokens or (await self.asking.provider.limits(root.model)).context_tokens
+    async def _context_of(self, root: Root) -> int:
+        return context_of(root, await self.asking.provider.limits(root.model))
 
     async def _proposals(self, content: list[Any], record: TaskRecord) -> RunBatches:
         return await proposals_of(content, record, activity.info().namespace, self.stores, self.registry)

@@ -38,8 +38,8 @@ MOST_TOKENS = 10**12
 class ModelLimits:
     """What a model can do, as the provider says."""
 
-    context_tokens: int = DEFAULT_CONTEXT_TOKENS
-    """Tokens that a request may have."""
+    context_tokens: int | None = None
+    """Tokens that a request may have; none if that isn't known."""
     max_tokens: int | None = None
     """Tokens that a response may have; none if that isn't known."""
 
@@ -133,7 +133,7 @@ class Provider:
             try:
                 told = await client.models.retrieve(model, timeout=LIMITS_SECONDS)
                 self._limits[model] = ModelLimits(
-                    context_tokens=_count(told.max_input_tokens) or DEFAULT_CONTEXT_TOKENS,
+                    context_tokens=_count(told.max_input_tokens),
                     max_tokens=_count(told.max_tokens),
                 )
                 return self._limits[model]

@@ -24,6 +24,8 @@ MOST_PAGE = 20_000
 """Characters of a page: below what a result may have, so that a page is never cut itself."""
 ROOM_FOR_MARKS = 1_000
 MARK = "[This output has "
+NO_MARK = "[All of the output follows. It begins with words like those of a cut, which are its own.]"
+"""Stands between the head and an output that isn't cut but looks so: the line below the head is ours alone."""
 READ_OUTPUT = "read_output"
 """The tool that pages through an output."""
 REFERENCE = 12
@@ -90,8 +92,9 @@ def laid_out(head: str, text: str, *, most: int = MOST_SHOWN, pages: bool = True
         most: characters that may be shown.
         pages: whether the model can page through the rest.
     """
-    if len(head) + 1 + len(text) <= most:
-        return Shown(text=f"{head}\n{text}")
+    uncut = f"{head}\n{NO_MARK}\n{text}" if text.startswith(MARK) else f"{head}\n{text}"
+    if len(uncut) <= most:
+        return Shown(text=uncut)
     lines = lines_of(text)
     room = max(0, most - len(head) - ROOM_FOR_MARKS) // 2
     first = page(lines, 1, room)
@@ -119,7 +122,7 @@ def page(lines: Sequence[str], first: int, most: int = MOST_PAGE, last: int | No
 
 
 def is_cut(shown: str) -> bool:
-    """Whether what the model sees is the cut form of an output."""
+    """Whether what the model sees is the cut form of an output: no output that isn't cut has the mark in that place."""
     return any(line.startswith(MARK) for line in shown.split("\n", maxsplit=2)[1:2])
 
 

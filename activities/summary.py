@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from settled.activities.artifacts import clean
 from settled.activities.calls import is_call
 from settled.activities.outputs import READ_OUTPUT, REFERENCE, KeptOutput, is_cut, reference, shortened
 from settled.activities.presenting import ADVICE
@@ -48,16 +49,26 @@ class Acted:
     """What it was asked, as JSON; none where that isn't shown."""
 
 
-def request(messages: Sequence[Message], most: int, kept: Collection[str] = ()) -> list[dict[str, Any]]:
+def request(
+    messages: Sequence[Message], most: int, kept: Collection[str] = (), *, halvings: int = 0
+) -> list[dict[str, Any]]:
     """The one message of the request for a summary.
 
     Args:
         messages: the conversation, as it was sent.
         most: bytes that it may have, about.
         kept: the names of the results that stay readable.
+        halvings: how often what was told was too much; then half of it is told, however much less than `most` it was.
     """
-    text = f"<conversation>\n{rendered(messages, most, kept)}\n</conversation>\n\n{ASKED}"
-    return [{"type": "text", "text": text}]
+    told = rendered(messages, most, kept)
+    for _ in range(halvings):
+        told = rendered(messages, len(told.encode()) // 2, kept)
+    return [{"type": "text", "text": f"<conversation>\n{told}\n</conversation>\n\n{ASKED}"}]
+
+
+def size_of(content: Sequence[Message]) -> int:
+    """The bytes of the message of such a request."""
+    return _size([str(block["text"]) for block in content])
 
 
 def rendered(messages: Sequence[Message], most: int, kept: Collection[str] = ()) -> str:
@@ -198,8 +209,9 @@ def text_of(result: Message) -> str:
 
 
 def words_of(content: Sequence[Any]) -> str:
-    """What a response says in words."""
-    return "\n".join(str(block["text"]) for block in content if block.get("type") == "text" and block.get("text"))
+    """What a response says in words: in whole characters, since it is read as it was received."""
+    said = (str(block["text"]) for block in content if block.get("type") == "text" and block.get("text"))
+    return clean("\n".join(said))
 
 
 def _exchanges(messages: Sequence[Message]) -> Iterator[list[Message]]:
@@ -250,9 +262,9 @@ def _operation(one: Acted) -> str:
 
 def _within(text: str, most: int) -> str:
     """The text in so many bytes at the most."""
-    characters = most
-    while (size := len((cut := shortened(text, characters)).encode())) > most:
-        characters = characters * most // size - 1
+    characters = max(0, most)
+    while (size := len((cut := shortened(text, characters)).encode())) > most and characters > 0:
+        characters = max(0, characters * most // size - 1)
     return cut
 
 

@@ -41,11 +41,12 @@ class Summing:
         model = Root.of(await given_time(lambda: self.stores.transcripts.root(ask.head))).model
         limits = await self.asking.provider.limits(model)
         compaction = Compaction(stores=self.stores, record=self.record, limits=limits)
+        most = TRIES if ask.requests_left is None else min(TRIES, max(1, ask.requests_left))
         turn, tries = Turn(head=ask.head, next=Compact()), 0
-        while isinstance(turn.next, Compact) and tries < TRIES:
+        while isinstance(turn.next, Compact) and tries < most:
             turn = await self._once(compaction, ask, tries)
             tries += 1
-        if isinstance(turn.next, Compact):  # too long itself, by the provider's count
+        if isinstance(turn.next, Compact) and tries == TRIES:  # too long itself, by the provider's count
             turn = turn.model_copy(update={"next": exhausted("the request for its summary was too long, too")})
         again = isinstance(turn.next, Resend) and turn.next.why is not Again.COMPACTED
         return turn.model_copy(

@@ -44,6 +44,7 @@ def question(state: LoopState) -> Ask:
         repeats=state.repeats,
         max_tokens=state.max_tokens,
         compact=state.context_full,
+        requests_left=budgets.limits_of(state).requests - state.counters.requests if state.context_full else None,
         stream=state.opened.conduct.stream,
     )
 

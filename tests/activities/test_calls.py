@@ -25,6 +25,7 @@ from settled.activities.composing import answer_calls, news_text, unknown_to
 from settled.activities.database import Database
 from settled.activities.migrating import migrate
 from settled.activities.stores import Stores
+from settled.activities.summary import MOST_OPERATIONS
 from settled.activities.transcript import Node, Role, make_node
 from settled.activities.view import view
 from settled.local.messages_rules import first_fault
@@ -405,6 +406,18 @@ def test_news_names_tool_operation_and_state() -> None:
     said = news_text([operation("1"), operation("2", OperationState.UNKNOWN)])
     assert said.endswith(f"- reserve (operation {'1' * 12}): completed\n- reserve (operation {'2' * 12}): unknown")
     assert "not executed again" in said
+
+
+def test_of_much_news_the_unsettled_and_the_latest_settled_are_named_and_the_others_counted() -> None:
+    """A reset to a task's beginning forgets all of them; the next request must not be too long for that."""
+    many = [
+        OperationView(key=f"{number:064x}", tool="reserve", state=state)
+        for number, state in enumerate([OperationState.UNKNOWN, *[OperationState.COMPLETED] * (MOST_OPERATIONS + 5)])
+    ]
+    lines = news_text(many).split("\n")[1:]
+    assert len(lines) == 1 + MOST_OPERATIONS + 1
+    assert lines[0].endswith("unknown")
+    assert lines[-1] == "- and 5 earlier ones, all of them settled"
 
 
 @pytest.mark.parametrize(

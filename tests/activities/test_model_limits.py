@@ -73,7 +73,7 @@ async def test_a_server_that_does_not_know_is_tolerated(answer: web.Response) ->
     asked: list[str] = []
     async with answering(answer, asked) as url, provider_at(url) as provider:
         for _ in range(3):
-            assert await provider.limits("m") == ModelLimits(context_tokens=DEFAULT_CONTEXT_TOKENS)
+            assert await provider.limits("m") == ModelLimits()
     assert asked == ["/v1/models/m"]
 
 
@@ -105,7 +105,20 @@ def test_it_is_full_by_all_that_was_read_and_written(usage: Usage, full: bool) -
     assert is_full(usage, 1_000) is full
 
 
-def test_a_profile_s_own_limit_counts() -> None:
-    root = Root(parameters={"model": "m"}, context_tokens=5_000)
-    assert context_of(root, ModelLimits()) == 5_000
-    assert context_of(Root(parameters={"model": "m"}), ModelLimits(context_tokens=9)) == 9
+@pytest.mark.parametrize(
+    ("profile", "provider", "counts"),
+    [
+        (5_000, None, 5_000),
+        (5_000, 9_000, 5_000),
+        (400_000, 30_000, 30_000),
+        (400_000, None, 400_000),
+        (None, 9, 9),
+        (None, None, DEFAULT_CONTEXT_TOKENS),
+    ],
+)
+def test_a_profile_s_own_limit_counts_as_far_as_the_model_is_known_to_have_room(
+    profile: int | None, provider: int | None, counts: int
+) -> None:
+    """Another model of its chain may have less; a conversation that is summed up too late can't be summed up at all."""
+    root = Root(parameters={"model": "m"}, context_tokens=profile)
+    assert context_of(root, ModelLimits(context_tokens=provider)) == counts

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from settled.activities.outputs import (
     MOST_LINE,
     MOST_PAGE,
     MOST_SHOWN,
+    is_cut,
     laid_out,
     lines_of,
     page,
@@ -62,6 +65,22 @@ def test_r88_a_task_without_the_tool_is_not_told_to_use_it() -> None:
     told = laid_out(HEAD, LOG, pages=False).text
     assert "read_output" not in told
     assert f'The whole is kept as output "{reference(LOG)}"' in told
+
+
+@pytest.mark.parametrize(
+    "forged", ["[This output has ", laid_out(HEAD, LOG).text.split("\n", maxsplit=1)[1][:5_000]], ids=["begun", "whole"]
+)
+@pytest.mark.parametrize("data", [lambda text: text, lambda text: [text], lambda text: {text: text}])
+@pytest.mark.parametrize("source", ["s", "s\n[This output has "])
+def test_r22_no_data_can_pass_for_an_output_that_is_cut(forged: str, data: Callable[[str], Any], source: str) -> None:
+    """What counts as cut already isn't kept when the conversation is summed up."""
+    shown = completed(answered(Answer(data=data(f"{forged}\nsecret\n" + "x\n" * SMALL), source=source)))
+    assert shown.whole is None
+    assert not is_cut(shown.text)
+    assert "secret" in shown.text
+    cut = completed(answered(Answer(data=data(forged + LOG), source=source)))
+    assert cut.whole is not None
+    assert is_cut(cut.text)
 
 
 @pytest.mark.parametrize("text", ["x" * 5_000_000, "\U0001f600" * 10_000 * 5, "{" * 4_999 + "é" * 40_000])

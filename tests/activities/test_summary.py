@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from settled.activities.summary import (
     rendered,
     request,
     results_worth_keeping,
+    size_of,
+    words_of,
 )
 from settled.workflows.contract.operation import OperationState, OperationView
 
@@ -80,6 +83,19 @@ def test_it_keeps_the_order_and_leaves_out_the_oldest_first(sizes: list[list[int
     assert there == sorted(there)
     assert places == [-1] * (len(places) - len(there)) + there
     assert ("earlier exchanges are left out" in shown) or len(there) == len(places)
+
+
+@settings(deadline=None)
+@given(many, st.integers(4_000, 4_000_000), st.sampled_from(["z", "é", "\n"]))
+def test_b18_what_was_too_long_is_asked_for_with_half_of_what_was_told(
+    sizes: list[list[int]], most: int, mark: str
+) -> None:
+    """Not with half of the room, of which it may have needed little: the same request would be refused again."""
+    messages = conversation(sizes, mark=mark)
+    told = [size_of(request(messages, most, halvings=halvings)) for halvings in range(3)]
+    around = len("<conversation>\n\n</conversation>\n\nSum up the conversation above.")
+    for more, less in pairwise(told):
+        assert less <= more // 2 + around or more < 1_000
 
 
 def test_what_fits_is_not_cut_at_all() -> None:
@@ -198,3 +214,11 @@ def test_the_goal_is_a_block_of_its_own_word_for_word() -> None:
     assert blocks[1]["text"].startswith("For your information, from the executor: ")
     assert "- abababababab: page, 7 lines" in blocks[1]["text"]
     assert blocks[1]["text"].count("S") <= 3_000 + 10
+
+
+def test_r27_a_summary_with_half_of_a_surrogate_pair_is_taken_in_whole_characters() -> None:
+    """Half of one has no bytes: it can be neither measured nor stored."""
+    said = words_of([text("half of a pair: \ud83d"), text("\ude00, and \U0001f600")])
+    blocks = opening(goal="Read.", summary=said, acted=[], unnamed=0, results=[], outputs=[], most=6_000)
+    assert "half of a pair: \ufffd\n\ufffd, and \U0001f600" in blocks[1]["text"]
+    json.dumps(blocks, ensure_ascii=False).encode()

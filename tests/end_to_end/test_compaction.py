@@ -21,7 +21,8 @@ from settled.activities.transcript import Node
 from settled.local.clerk import asks_for_summary, clerk
 from settled.local.messages_script import HttpError, Reply, Step, text, tool_use
 from settled.workflows.contract.ending import EndReason, Status
-from settled.workflows.contract.names import REQUEST_MODEL
+from settled.workflows.contract.names import EXTEND_BUDGET, REQUEST_MODEL
+from settled.workflows.contract.task import OnExhausted
 from settled.workflows.contract.turn import Again
 from tests.crash.interceptors import Loses
 from tests.desk import CLERK, Desk, look_up, open_desk, reserve, status_of, until
@@ -372,17 +373,50 @@ async def test_a_summary_whose_request_is_too_long_itself_is_asked_for_again_wit
     """Tokens are the provider's to count; ours is a guess."""
     script = [Reply.of(look_up()), OVERFLOWN, TOO_LONG, Reply.of("There were 3."), Reply.of("There are 3.")]
     async with reading_desk(temporal, tmp_path, script) as desk:
-        desk.may_ask_again(1)
         result = await desk.run({"goal": GOAL})
         assert result.end_reason is EndReason.COMPLETED
     script = [Reply.of(look_up()), OVERFLOWN, TOO_LONG, TOO_LONG, TOO_LONG]
     (tmp_path / "again").mkdir()
     async with reading_desk(temporal, tmp_path / "again", script) as desk:
-        desk.may_ask_again(2)  # what is half as much may be all of a short conversation
         result = await desk.run({"goal": GOAL})
         assert result.end_reason is EndReason.CONTEXT_EXHAUSTED
         assert "too long, too" in result.detail
         assert result.counters.requests == result.counters.attempts == desk.model.received == 5
+        sizes = [len(json.dumps(body)) for body in desk.model.requests[2:]]
+        assert sizes == sorted(set(sizes), reverse=True)
+
+
+@pytest.mark.parametrize("left", [1, 2])
+async def test_r10_a_summary_takes_no_more_requests_than_are_left_and_goes_on_where_more_are_added(
+    temporal: Client, tmp_path: Path, left: int
+) -> None:
+    """R10: it may take three. What is left undone is no end of its own."""
+    profiles = {"librarian": LIBRARIAN.model_copy(update={"on_exhausted": OnExhausted.WAIT})}
+    script = [Reply.of(look_up()), OVERFLOWN, *[TOO_LONG] * left, Reply.of("There were 3."), Reply.of("There are 3.")]
+    async with reading_desk(temporal, tmp_path, script, profiles=profiles) as desk:
+        desk.may_ask_again(1)  # after the wait it begins with all that there is room for
+        handle = await desk.start({"goal": GOAL, "budget": {"requests": 2 + left}})
+        await until(lambda: waits(handle, "a larger budget"))
+        assert desk.model.received == 2 + left
+        assert (await status_of(handle)).counters.requests == 2 + left
+        await handle.execute_update(EXTEND_BUDGET, {"requests": 2})
+        result = await desk.result(handle)
+        assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "There are 3.")
+        assert result.counters.requests == desk.model.received == 4 + left
+
+
+async def test_a_summary_that_was_paused_and_is_too_long_now_is_asked_for_anew_with_less(
+    temporal: Client, tmp_path: Path
+) -> None:
+    paused = Reply.of("I look.", SEARCH, stop_reason="pause_turn")
+    script = [Reply.of(look_up()), OVERFLOWN, paused, TOO_LONG, Reply.of("There were 3."), Reply.of("There are 3.")]
+    async with reading_desk(temporal, tmp_path, script) as desk:
+        says_no_limits(desk)
+        result = await desk.run({"goal": GOAL})
+        assert (result.end_reason, result.counters.requests) == (EndReason.COMPLETED, 6)
+        first, again, anew = [body["messages"] for body in desk.model.requests[2:5]]
+        assert [len(messages) for messages in (first, again, anew)] == [1, 2, 1]
+        assert len(json.dumps(anew)) < len(json.dumps(first))
 
 
 async def test_r95_another_model_sums_up_where_the_first_one_is_overloaded(temporal: Client, tmp_path: Path) -> None:

@@ -321,3 +321,17 @@ async def test_forsaken_operations_come_in_pages_by_key_and_each_is_in_one(books
         after = page[-1]
     assert [len(page) for page in pages] == [3, 3, 1]
     assert [at for page in pages for at in page] == sorted(key(str(n)) for n in range(7))
+
+
+async def test_r30_a_task_is_told_of_the_operation_that_it_forgot_however_many_it_knows(books: Ledger) -> None:
+    """The newest one of more than any list of the task's operations shows."""
+    keys = [key(f"operation {number}") for number in range(205)]
+    for at in [*keys, KEY]:
+        await books.claim(at, order(about=subject(resources=())))
+        await report(books, E.SUCCEEDED, at=at)
+    await books.claim(OTHER, order(about=subject(resources=())))
+    await report(books, E.NOT_SENT, at=OTHER)
+    assert [view.key for view in await books.of_task_besides("task-a", keys)] == [KEY]
+    assert await books.of_task_besides("task-a", [*keys, KEY]) == []
+    assert len(await books.of_task_besides("task-a", [])) == 206
+    assert await books.of_task_besides("task-b", []) == []

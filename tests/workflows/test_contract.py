@@ -94,7 +94,7 @@ SAMPLES: list[Value] = [
     *(USAGE, VIEW, TALLY, LEDGER, RESULT, INTENT, CALL, BATCHES, END, COUNTERS, CONDUCT, LIMITS, OPENED, PENDING),
     *(STATE, FINDING, CRITERION, BUDGET, TARGET, RESOLUTION),
     *(REPEATS, RESEND, turn.Compact()),
-    turn.Ask(head=D1, results=(RESULT,), repeats=REPEATS, max_tokens=2_000, compact=True, stream=True),
+    turn.Ask(head=D1, results=(RESULT,), repeats=REPEATS, max_tokens=2_000, compact=True, requests_left=2, stream=True),
     stream.TextPiece(request="r/1", attempt=2, model="m", start=3, text="x", whole=True),
     turn.Read(head=D1, slot=1, tool="look_up", seconds=2.5, attempts=3),
     Turn(

@@ -81,8 +81,16 @@ def test_a_task_begins_at_the_head_that_opening_recorded() -> None:
 def test_the_next_request_takes_along_the_results_and_how_it_came_to_be_asked() -> None:
     results, repeats = (RESULTS[0], RESULTS[1]), Repeats(paused=3, truncated=1)
     pending = Pending(calls=calls(2), results=results)
-    asked = loop.question(state(head=D2, pending=pending, repeats=repeats, max_tokens=200, context_full=True))
-    assert asked == Ask(head=D2, results=results, repeats=repeats, max_tokens=200, compact=True)
+    asked = loop.question(state(head=D2, pending=pending, repeats=repeats, max_tokens=200))
+    assert asked == Ask(head=D2, results=results, repeats=repeats, max_tokens=200)
+
+
+@pytest.mark.parametrize(("limit", "left"), [(5, 2), (4, 1)])
+def test_r10_a_summary_is_told_how_many_requests_are_left_for_it(limit: int, left: int) -> None:
+    """It may take several, and the limit is looked at before the first one only."""
+    opened = OPENED.model_copy(update={"limits": LIMITS.model_copy(update={"requests": limit})})
+    asked = loop.question(state(opened=opened, counters=counted(requests=3), context_full=True))
+    assert asked == Ask(head=D1, compact=True, requests_left=left)
 
 
 # R11: the four counters

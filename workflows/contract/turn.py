@@ -182,6 +182,8 @@ class Ask(Value):
     """The token limit of the response, where it is not the profile's."""
     compact: bool = False
     """Whether the conversation is to be summed up instead of going on."""
+    requests_left: int | None = None
+    """Requests that the task's limit leaves for a summary; none: they are not counted for it."""
     stream: bool = False
     """Whether the text is to be published while it is written."""
 
