@@ -7,7 +7,7 @@ completion finds it again, instead of buying a second, different one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -135,7 +135,7 @@ class Asking:
     def usage(self, stored: Stored, request: Request) -> Usage:
         """What the response has cost."""
         root = request.root
-        return self.prices.priced(_counted(stored.message), stored.message.get("model"), root.model, frozen=root.prices)
+        return self.prices.priced(counted(stored.message), stored.message.get("model"), root.model, frozen=root.prices)
 
 
 async def given_time(action: Callable[[], Awaitable[T]]) -> T:
@@ -148,17 +148,21 @@ async def given_time(action: Callable[[], Awaitable[T]]) -> T:
         return await patiently(action, STORE_RETRY_SECONDS)
 
 
-def _counted(message: dict[str, Any]) -> Usage:
-    counted = message.get("usage")
+def counted(message: Mapping[str, Any]) -> Usage:
+    """The tokens of a response, as the provider counted them; unpriced where it doesn't say them all."""
+    said = message.get("usage")
 
-    def number(name: str) -> int:
-        value: Any = counted.get(name) if isinstance(counted, dict) else None
+    def number(name: str, unsaid: int | None = None) -> int | None:
+        value: Any = said.get(name) if isinstance(said, dict) else None
+        value = unsaid if value is None else value
         is_count = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
-        return int(value) if is_count else 0  # anything else is nonsense, and can't be reckoned with
+        return int(value) if is_count else None  # anything else is nonsense, and can't be reckoned with
 
-    return Usage(
-        input_tokens=number("input_tokens"),
-        output_tokens=number("output_tokens"),
-        cache_read_tokens=number("cache_read_input_tokens"),
-        cache_write_tokens=number("cache_creation_input_tokens"),
-    )
+    counts = {
+        "input_tokens": number("input_tokens"),
+        "output_tokens": number("output_tokens"),
+        "cache_read_tokens": number("cache_read_input_tokens", 0),
+        "cache_write_tokens": number("cache_creation_input_tokens", 0),
+    }
+    known = Usage.model_validate({name: count or 0 for name, count in counts.items()})
+    return known.model_copy(update={"unpriced": int(None in counts.values())})

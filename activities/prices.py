@@ -1,6 +1,7 @@
 """What model requests cost: a table of prices as data, in US dollars per million tokens. Money is never a float.
 
-A model that the table doesn't have has no cost, which is said and not guessed: `Usage.unpriced` counts its requests.
+A model that the table doesn't have has no cost, nor has a response that doesn't say its tokens. That is said and not
+guessed: `Usage.unpriced` counts such requests.
 """
 
 from __future__ import annotations
@@ -95,11 +96,14 @@ class Prices(Value):
 
         Args:
             usage: as the provider counted it.
-            models: the names that the model goes by, the provider's own one first.
-            frozen: the prices that the task began with, which come before this table.
+            models: the model that answered, by the provider's name of it, then the one that was asked: the first
+                one with a price counts.
+            frozen: the prices that the task began with: for each model they come before this table.
         """
+        if usage.unpriced:  # its tokens aren't known
+            return usage
         tables = (Prices(models=dict(frozen or {})), self)
-        price = next((price for table in tables for model in models if (price := table.of(str(model)))), None)
+        price = next((price for model in models for table in tables if (price := table.of(str(model)))), None)
         return usage.model_copy(update={"unpriced": 1} if price is None else {"cost": price.cost(usage)})
 
     def for_task(self, profile: AgentProfile) -> dict[str, Price]:

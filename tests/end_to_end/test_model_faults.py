@@ -362,7 +362,7 @@ async def test_r28_counts_that_are_nonsense_count_as_nothing(desk: Desk) -> None
     desk.will_say(Reply([text("3.")], "end_turn", {**nonsense, "cache_creation_input_tokens": "many"}))
     result = await desk.run("how many?")
     assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "3.")
-    assert (result.usage.read_tokens, result.usage.output_tokens) == (0, 0)
+    assert (result.usage.read_tokens, result.usage.output_tokens, result.usage.unpriced) == (0, 0, 1)
 
 
 # Attempts
