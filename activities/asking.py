@@ -44,6 +44,8 @@ class Request:
     """As it is sent."""
     purpose: Purpose = Purpose.TURN
     """What it is made for."""
+    tries: int = 1
+    """Requests that were made for the same, this one included."""
     stream: bool = False
     """Whether its response is published while it arrives."""
     allowed: int | None = None
@@ -95,6 +97,7 @@ class Asking:
             purpose=request.purpose,
             changes=changes_of(request.root, request.parameters),
             sent=digest_of_request(request.parameters),
+            tries=request.tries,
         )
         return await given_time(lambda: responses.put(run, asker, bought))
 
