@@ -235,6 +235,40 @@ def test_a_table_with_faults_refuses_the_start_with_a_line_for_each(
     assert len(lines) >= len(faults)
 
 
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        (
+            f"[models.claude-3.5-sonnet]\n{ROW}",
+            ['models.claude-3: a name with a dot needs quotes, like [models."claude-3.5-sonnet"]'],
+        ),
+        (
+            f"[models.a]\n{ROW}[models.a.1]\n{ROW}[models.a.1.above]\ntokens = 9\n{ROW}[models.a.2.5]\n{ROW}",
+            [f'models.a: a name with a dot needs quotes, like [models."{name}"]' for name in ("a.1", "a.2.5")],
+        ),
+        (
+            f"[models.a.1]\n{ROW}[models.b]\ninput = 0\noutput = 0\ncache_read = 0\n",
+            ['models.a: a name with a dot needs quotes, like [models."a.1"]', "models.b.cache_write: Field required"],
+        ),
+        (f"[models.m]\n{ROW}[models.m.abov]\ntokens = 9\n{ROW}", ["models.m.abov: unknown field"]),
+    ],
+    ids=["one", "several", "and another fault", "no name"],
+)
+def test_a_name_with_a_dot_that_is_not_quoted_is_one_line(tmp_path: Path, text: str, faults: list[str]) -> None:
+    """TOML takes the dot for a table within a table."""
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError) as refused:
+        load_prices(file)
+    assert str(refused.value).splitlines() == [f"SETTLED_PRICES (mine.toml): {fault}" for fault in faults]
+
+
+def test_a_table_that_an_editor_saved_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f'[models."claude-3.5-sonnet"]\n{ROW}', encoding="utf-8-sig")
+    assert list(load_prices(file).models) == ["claude-3.5-sonnet"]
+
+
 def test_a_table_that_is_not_there_refuses_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"^SETTLED_PRICES \(gone.toml\): can't be read: No such file"):
         load_prices(tmp_path / "gone.toml")
