@@ -61,6 +61,7 @@ class Request:
             max_tokens_most=min(most, self.allowed or most),
             fallback=bool(self.root.fallback),
             kept=ask.max_tokens,
+            thinking=thinking_of(self.parameters),
         )
 
 
@@ -139,6 +140,11 @@ class Asking:
         """What the response has cost."""
         root = request.root
         return self.prices.priced(counted(stored.message), stored.message.get("model"), root.model, frozen=root.prices)
+
+
+def thinking_of(parameters: Mapping[str, Any]) -> int:
+    """Tokens of a response that the model may think, as far as a request says."""
+    return int(parameters.get("thinking", {}).get("budget_tokens", 0))
 
 
 async def given_time(action: Callable[[], Awaitable[T]]) -> T:
