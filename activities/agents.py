@@ -6,7 +6,8 @@
     [limits]
     turns = 30
 
-The file's name is the profile's. A task freezes the profile it starts with; changing the file changes later tasks only.
+The file's name is the profile's. A task freezes the profile it starts with; changing the file changes
+later tasks only, and those that are begun anew: by a reset to the beginning, say.
 """
 
 from __future__ import annotations
