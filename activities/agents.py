@@ -6,7 +6,8 @@
     [limits]
     turns = 30
 
-The file's name is the profile's. A task freezes the profile it starts with; changing the file changes later tasks only.
+The file's name is the profile's. A task freezes the profile it starts with; changing the file changes
+later tasks only, and those that are begun anew: by a reset to the beginning, say.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ def lines_of(error: ValidationError, prefix: str = "", of: type[BaseModel] | Non
         place = prefix + " ".join(".".join(str(part) for part in fault["loc"]).split())[:MOST_NAME]
         text = fault["msg"]
         if fault["type"] == "extra_forbidden":
-            text = f"unknown field{meant(of, fault['loc']) if of else ''}"
+            text = f"unknown field{meant(of, fault['loc'], toml=of is AgentProfile) if of else ''}"
         lines.append(f"{place}: {text}" if place else text)
     if len(faults) > MOST_FAULTS:
         lines.append(f"and {len(faults) - MOST_FAULTS} more")

@@ -7,7 +7,7 @@ completion finds it again, instead of buying a second, different one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -46,6 +46,8 @@ class Request:
     """As it is sent."""
     purpose: Purpose = Purpose.TURN
     """What it is made for."""
+    tries: int = 1
+    """Requests that were made for the same, this one included."""
     stream: bool = False
     """Whether its response is published while it arrives."""
     allowed: int | None = None
@@ -72,6 +74,7 @@ class Request:
             fallback=bool(self.root.fallback),
             kept=ask.max_tokens,
             said=last_said(self.chain, content),
+            thinking=thinking_of(self.parameters),
         )
 
 
@@ -108,6 +111,7 @@ class Asking:
             purpose=request.purpose,
             changes=changes_of(request.root, request.parameters),
             sent=digest_of_request(request.parameters),
+            tries=request.tries,
         )
         return await given_time(lambda: responses.put(run, asker, bought))
 
@@ -148,7 +152,12 @@ class Asking:
     def usage(self, stored: Stored, request: Request) -> Usage:
         """What the response has cost."""
         root = request.root
-        return self.prices.priced(_counted(stored.message), stored.message.get("model"), root.model, frozen=root.prices)
+        return self.prices.priced(counted(stored.message), stored.message.get("model"), root.model, frozen=root.prices)
+
+
+def thinking_of(parameters: Mapping[str, Any]) -> int:
+    """Tokens of a response that the model may think, as far as a request says."""
+    return int(parameters.get("thinking", {}).get("budget_tokens", 0))
 
 
 async def given_time(action: Callable[[], Awaitable[T]]) -> T:
@@ -161,17 +170,21 @@ async def given_time(action: Callable[[], Awaitable[T]]) -> T:
         return await patiently(action, STORE_RETRY_SECONDS)
 
 
-def _counted(message: dict[str, Any]) -> Usage:
-    counted = message.get("usage")
+def counted(message: Mapping[str, Any]) -> Usage:
+    """The tokens of a response, as the provider counted them; unpriced where it doesn't say them all."""
+    said = message.get("usage")
 
-    def number(name: str) -> int:
-        value: Any = counted.get(name) if isinstance(counted, dict) else None
+    def number(name: str, unsaid: int | None = None) -> int | None:
+        value: Any = said.get(name) if isinstance(said, dict) else None
+        value = unsaid if value is None else value
         is_count = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
-        return int(value) if is_count else 0  # anything else is nonsense, and can't be reckoned with
+        return int(value) if is_count else None  # anything else is nonsense, and can't be reckoned with
 
-    return Usage(
-        input_tokens=number("input_tokens"),
-        output_tokens=number("output_tokens"),
-        cache_read_tokens=number("cache_read_input_tokens"),
-        cache_write_tokens=number("cache_creation_input_tokens"),
-    )
+    counts = {
+        "input_tokens": number("input_tokens"),
+        "output_tokens": number("output_tokens"),
+        "cache_read_tokens": number("cache_read_input_tokens", 0),
+        "cache_write_tokens": number("cache_creation_input_tokens", 0),
+    }
+    known = Usage.model_validate({name: count or 0 for name, count in counts.items()})
+    return known.model_copy(update={"unpriced": int(None in counts.values())})

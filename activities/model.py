@@ -12,7 +12,7 @@ from temporalio import activity
 
 from settled.activities import stop_table
 from settled.activities.artifacts import clean
-from settled.activities.asking import Asking, Request, given_time
+from settled.activities.asking import Asking, Request, given_time, thinking_of
 from settled.activities.calls import is_server_call
 from settled.activities.compacting import context_of, is_full
 from settled.activities.composing import answer_calls, news_for
@@ -83,7 +83,8 @@ class ModelActivities:
         root = Root.of(chain[0])
         allowed = self.asking.provider.most_tokens(root.model)
         wanted = ask.max_tokens or int(root.parameters["max_tokens"])
-        limit = {"max_tokens": min(wanted, allowed or wanted)}
+        # A limit that leaves nothing besides the thinking would be refused for that; the answer to this one says why.
+        limit = {"max_tokens": min(wanted, allowed) if allowed and allowed > thinking_of(root.parameters) else wanted}
         parameters = {**root.parameters, **limit, "messages": view(chain)}
         return Request(chain=chain, root=root, parameters=parameters, stream=ask.stream, allowed=allowed)
 

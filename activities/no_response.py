@@ -1,7 +1,8 @@
 """What to do where a model request brought no response: the same again, another model, a lower limit, a summary. Pure.
 
 overloaded              another model, after two overloads in a row, or all attempts, or a plain no
-limit too high          a lower limit; an end if it was raised after a cut, and can't be above the one that cut
+limit too high          a lower limit; an end if it was raised after a cut, and can't be above the one that cut; another
+                        model, or an end, where thinking takes up all of it
 no room for the limit   the same, if it was raised; else sum up
 too long                sum up
 anything else           the same again, or none

@@ -1,16 +1,17 @@
 """What model requests cost: a table of prices as data, in US dollars per million tokens. Money is never a float.
 
-A model that the table doesn't have has no cost, which is said and not guessed: `Usage.unpriced` counts its requests.
+A model that the table doesn't have has no cost, nor has a response that doesn't say its tokens. That is said and not
+guessed: `Usage.unpriced` counts such requests.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -95,11 +96,14 @@ class Prices(Value):
 
         Args:
             usage: as the provider counted it.
-            models: the names that the model goes by, the provider's own one first.
-            frozen: the prices that the task began with, which come before this table.
+            models: the model that answered, by the provider's name of it, then the one that was asked: the first
+                one with a price counts.
+            frozen: the prices that the task began with: for each model they come before this table.
         """
+        if usage.unpriced:  # its tokens aren't known
+            return usage
         tables = (Prices(models=dict(frozen or {})), self)
-        price = next((price for table in tables for model in models if (price := table.of(str(model)))), None)
+        price = next((price for model in models for table in tables if (price := table.of(str(model)))), None)
         return usage.model_copy(update={"unpriced": 1} if price is None else {"cost": price.cost(usage)})
 
     def for_task(self, profile: AgentProfile) -> dict[str, Price]:
@@ -126,15 +130,43 @@ def load_prices(path: Path | None = None) -> Prices:
         ConfigurationError: it can't be read, or has faults; a line for each.
     """
     file = path or SHIPPED
+    faults: list[str] = []
     try:
-        return Prices.model_validate(tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal))
+        written = tomllib.loads(file.read_text(encoding="utf-8-sig"), parse_float=Decimal)
+        faults += _unquoted(written)
+        prices = Prices.model_validate(written)
+        if not faults:
+            return prices
     except ValidationError as error:
-        faults = lines_of(error)
+        faults += lines_of(error)
     except (ValueError, RecursionError) as error:
         faults = [not_toml(error)]
     except OSError as error:
         faults = [f"can't be read: {error.strerror}"]
     raise ConfigurationError("\n".join(f"{VARIABLE} ({file.name}): {fault}" for fault in faults))
+
+
+def _unquoted(written: dict[str, Any]) -> list[str]:
+    """A line for each model whose name has a dot and no quotes: TOML takes it for tables. These are taken out."""
+    models, lines = written.get("models"), list[str]()
+    if not isinstance(models, dict):
+        return lines
+    for name, row in list(models.items()):
+        names = list(_names_below(name, row))
+        lines += [f'models.{name}: a name with a dot needs quotes, like [models."{whole}"]' for whole in names]
+        for whole in names:
+            row.pop(whole[len(name) + 1 :].split(".")[0], None)
+        if names and not row:
+            del models[name]
+    return lines
+
+
+def _names_below(name: str, row: Any) -> Iterator[str]:
+    """The names of the models that stand in a model's table, as if they were a part of it."""
+    for more, inner in row.items() if isinstance(row, dict) else ():
+        if isinstance(inner, dict) and more not in Price.model_fields and "tokens" not in inner:
+            deeper = list(_names_below(f"{name}.{more}", inner))
+            yield from deeper or [f"{name}.{more}"]
 
 
 def faults_of_profiles(profiles: Mapping[str, AgentProfile], prices: Prices) -> list[str]:

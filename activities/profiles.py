@@ -53,7 +53,7 @@ def _is_folder(path: Path) -> bool:
 def _read(path: Path, registry: Registry) -> tuple[AgentProfile | None, list[str]]:
     """The profile of a file, and what is wrong with it."""
     try:
-        written = tomllib.loads(path.read_text(encoding="utf-8"))
+        written = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         # As JSON, where 1 is a number, "1" is a text, and true is neither; TOML's dates have no place in a profile.
         as_json = json.dumps(written, default=str)
     # Not only what the parser says of itself: it also raises what Python does at a number that is too long for it.

@@ -44,6 +44,8 @@ class Stored:
     """What the request differed in from its root's parameters."""
     sent: str = ""
     """The digest of the request's body."""
+    tries: int = 1
+    """Requests that it took, this one included: those before were too long."""
     node: str = ""
     """The node that holds the response, whether or not the conversation goes on from it."""
     at: float = 0.0
@@ -81,6 +83,7 @@ class Responses:
             "purpose": str(stored.purpose),
             "changes": json.dumps(stored.changes),
             "sent": stored.sent,
+            "tries": stored.tries,
         }
         try:
             async with self.database.write() as connection:
@@ -108,6 +111,7 @@ def _stored(row: Any) -> Stored:
         purpose=Purpose(row.purpose),
         changes=json.loads(row.changes),
         sent=row.sent or "",
+        tries=row.tries,
         node=row.node or "",
         at=row.at,
     )

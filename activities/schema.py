@@ -178,5 +178,7 @@ responses = Table(
     Column("purpose", String(16), nullable=False, server_default="turn"),
     Column("changes", Text, nullable=False, server_default="{}"),
     Column("sent", String(64)),
+    # The requests that it took; only one of them brought a response.
+    Column("tries", Integer, nullable=False, server_default="1"),
     Index(None, "task"),
 )

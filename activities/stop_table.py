@@ -145,6 +145,8 @@ class Means:
     """The response's token limit where it isn't the profile's: what only goes on keeps it."""
     said: Sequence[Any] = ()
     """The blocks of the model's last words, those before a pause of the provider's among them."""
+    thinking: int = 0
+    """Tokens that the model may think of these; a limit that leaves no more is refused."""
 
 
 def kind_of(content: Sequence[Any]) -> Content:
@@ -190,7 +192,7 @@ def lowered(allowed: int | None, means: Means) -> End | Resend | None:
     """What to do where a token limit was refused; none: nobody knows a lower one that would do.
 
     A limit that was raised because a response had been cut is no use any more where it can't be above the one that
-    cut: each raise doubles it at the most.
+    cut: each raise doubles it at the most. One that leaves nothing besides the thinking calls for another model.
 
     Args:
         allowed: tokens that the response may have, as far as that is known.
@@ -203,6 +205,10 @@ def lowered(allowed: int | None, means: Means) -> End | Resend | None:
     if allowed is None or not 0 < allowed < means.max_tokens:
         return None
     bound = BOUNDS[Step.LOWER]
+    if allowed <= means.thinking:
+        another = once_more(Step.FALL_BACK, means)
+        detail = f"the model allows {allowed:,} tokens, and the profile's thinking.budget_tokens are {means.thinking:,}"
+        return another if isinstance(another, Resend) else End(reason=bound.end, detail=detail)
     if means.repeats.lowered < bound.most:
         return Resend(why=bound.why, max_tokens=allowed)
     return End(reason=cut.end if was_raised else bound.end, detail=cut.detail if was_raised else bound.detail)

@@ -44,14 +44,13 @@ class Summing:
         most = TRIES if ask.requests_left is None else min(TRIES, max(1, ask.requests_left))
         turn, tries = Turn(head=ask.head, next=Compact()), 0
         while isinstance(turn.next, Compact) and tries < most:
-            turn = await self._once(compaction, ask, tries)
             tries += 1
+            turn = await self._once(compaction, ask, tries)
         if isinstance(turn.next, Compact) and tries == TRIES:  # too long itself, by the provider's count
             turn = turn.model_copy(update={"next": exhausted("the request for its summary was too long, too")})
         again = isinstance(turn.next, Resend) and turn.next.why is not Again.COMPACTED
         return turn.model_copy(
             update={
-                "requests": tries,
                 "attempts": activity.info().attempt,
                 "model": model,
                 "context_full": again,
@@ -60,13 +59,14 @@ class Summing:
         )
 
     async def _once(self, compaction: Compaction, ask: Ask, tries: int) -> Turn:
-        """Ask for the summary; `Compact` stands for a shorter request."""
-        prepared = await given_time(functools.partial(compaction.prepare, ask, tries))
+        """Ask for the summary, for the first time or once more; `Compact` stands for a shorter request."""
+        prepared = await given_time(functools.partial(compaction.prepare, ask, tries - 1))
         request = Request(
             chain=prepared.chain,
             root=prepared.root,
             parameters=prepared.parameters,
             purpose=Purpose.SUMMARY,
+            tries=tries,
             allowed=self.asking.provider.most_tokens(prepared.root.model),
         )
         try:
@@ -76,7 +76,8 @@ class Summing:
         means = request.means(ask, stored.message["content"])
         head, command = await given_time(functools.partial(compaction.conclude, stored, prepared, means))
         usage = self.asking.usage(stored, request)
-        return Turn(head=head, next=command, usage=usage, request_id=stored.request_id)
+        # Not this attempt's tries: one before may have been lost with its completion.
+        return Turn(head=head, next=command, usage=usage, request_id=stored.request_id, requests=stored.tries)
 
     async def _without_summary(self, trouble: Trouble, request: Request, prepared: Prepared, ask: Ask) -> Turn:
         """What to do where there is no summary; `Compact` stands for a shorter request.
@@ -94,4 +95,4 @@ class Summing:
             head, command = prepared.head, exhausted(command.detail)
         elif isinstance(command, Compact):
             head = prepared.head
-        return Turn(head=head, next=command, request_id=trouble.request_id)
+        return Turn(head=head, next=command, request_id=trouble.request_id, requests=request.tries)

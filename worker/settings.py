@@ -15,7 +15,9 @@ from settled.activities.settling import Patience
 from settled.workflows.contract.task import Conduct
 from settled.workflows.errors import ConfigurationError
 
-Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+Seconds = Annotated[float, Field(ge=0.001, le=366 * 86_400)]
+"""Temporal takes a time-out of less than its clocks tell for none."""
+Attempts = Annotated[int, Field(gt=0, le=1_000)]
 PREFIX = "SETTLED_"
 MENDS = {"model_url": "not an address of a server; write it like http://127.0.0.1:8000"}
 """What to say instead of a pattern."""
@@ -66,9 +68,9 @@ class Settings(BaseSettings):
     """How long running activities may go on after SIGTERM; at least as long as the longest write."""
     model_seconds: Seconds = 600.0
     """How long one attempt of a model request may take."""
-    model_attempts: Annotated[int, Field(gt=0)] = 6
+    model_attempts: Attempts = 6
     """Attempts of one model request."""
-    read_attempts: Annotated[int, Field(gt=0)] = 4
+    read_attempts: Attempts = 4
     """Attempts of one read."""
     recheck_seconds: Seconds = 60.0
     """How long a waiting call waits before it asks the ledger by itself."""

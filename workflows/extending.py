@@ -36,7 +36,8 @@ def extension(words: Sequence[Any]) -> Extension:
         raise BadExtension(f"input: expected {SHAPE}")
     try:
         # By way of JSON, in which an amount of money may be a number, too, and nothing else is taken for another.
-        given = Extension.model_validate_json(json.dumps(words[0], allow_nan=False), strict=True)
+        # What is no number (nan) is one of its forms here, so that its field is named.
+        given = Extension.model_validate_json(json.dumps(words[0]), strict=True)
     except ValidationError as error:
         raise BadExtension("; ".join(_lines(error))) from None
     except (TypeError, ValueError):

@@ -13,6 +13,8 @@ from settled.workflows.contract.task import Opened
 from settled.workflows.contract.turn import Effect, Proposal, RunBatches, Turn
 
 MOST_CALL_SECONDS = 366 * 86_400.0
+MOST_ATTEMPTS = 2**31 - 1
+"""The highest number that a retry policy holds."""
 LEAST_EVENTS = 10
 """History events of a run; with fewer, a task would go on in a new run before it has done anything."""
 
@@ -23,8 +25,8 @@ def opened_fits(opened: Opened) -> bool:
         return bool(opened.faults)
     conduct = opened.conduct
     seconds = (conduct.model_seconds, conduct.recheck_seconds, opened.limits.wall_seconds)
-    whole = conduct.model_attempts >= 0 and conduct.read_attempts >= 0 and conduct.cut_events >= LEAST_EVENTS
-    return whole and all(0 < each <= MOST_CALL_SECONDS for each in seconds)
+    tried = all(0 <= each <= MOST_ATTEMPTS for each in (conduct.model_attempts, conduct.read_attempts))
+    return tried and conduct.cut_events >= LEAST_EVENTS and all(0 < each <= MOST_CALL_SECONDS for each in seconds)
 
 
 def turn_fits(turn: Turn) -> bool:

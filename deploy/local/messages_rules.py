@@ -79,6 +79,10 @@ def _max_tokens(body: Body) -> Iterator[str]:
         yield "max_tokens: Field required"
     elif type(limit) is not int or limit < 1:
         yield "max_tokens: Input should be an integer greater than or equal to 1"
+    else:
+        match body.get("thinking"):
+            case {"budget_tokens": int() as budget} if budget >= limit:
+                yield "`max_tokens` must be greater than `thinking.budget_tokens`"
 
 
 def _envelope(body: Body) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """What to do where a model request brought no response, and how often an overload is waited for."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,11 @@ def means(repeats: Repeats | None = None, *, kept: int | None = None, fallback: 
     return Means(
         repeats=repeats or Repeats(), max_tokens=kept or 1_000, max_tokens_most=4_000, fallback=fallback, kept=kept
     )
+
+
+def thinking(budget: int, *, fallback: bool) -> Means:
+    """What is left where the model may think so many of its 1,000 tokens."""
+    return replace(means(fallback=fallback), thinking=budget)
 
 
 def trouble(remedy: Remedy, **more: Any) -> Trouble:
@@ -35,6 +41,9 @@ CUT = Repeats(truncated=1)
         (trouble(Remedy.MAKE_ROOM), means(CUT, kept=2_000), EndReason.OUTPUT_TRUNCATED),
         (trouble(Remedy.LOWER, allowed=500), means(), Resend(why=Again.LOWERED, max_tokens=500)),
         (trouble(Remedy.LOWER), means(), None),
+        (trouble(Remedy.LOWER, allowed=500), thinking(499, fallback=True), Resend(why=Again.LOWERED, max_tokens=500)),
+        (trouble(Remedy.LOWER, allowed=500), thinking(500, fallback=True), Resend(why=Again.FALLBACK)),
+        (trouble(Remedy.LOWER, allowed=500), thinking(500, fallback=False), EndReason.MODEL_ERROR),
         (trouble(Remedy.RETRY), means(), None),
         (trouble(Remedy.GIVE_UP), means(), None),
         (trouble(Remedy.FALL_BACK), means(), None),

@@ -152,6 +152,8 @@ ONE_FAULT: list[tuple[Json, str]] = [
     ({"goal": "x", "budget": 5}, "budget: Input should be an object"),
     ({"goal": "x", "budget": None}, "budget: Input should be an object"),
     ({"goal": "x", "budget": {"pages": 5}}, "budget.pages: unknown field"),
+    ({"goal": "x", "budget": {"agent": "a"}}, "budget.agent: unknown field; agent belongs beside budget"),
+    ({"goal": "x", "turns": 5}, "turns: unknown field; turns belongs in budget"),
     ({"goal": "x", "budget": {"turns": "5"}}, "budget.turns: Input should be a valid integer"),
     ({"goal": "x", "budget": {"turns": 5.0}}, "budget.turns: Input should be a valid integer"),
     ({"goal": "x", "budget": {"turns": True}}, "budget.turns: Input should be a valid integer"),

@@ -2,12 +2,14 @@
 
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from settled.activities.agents import AgentProfile, ProfileLimits
+from settled.activities.asking import counted
 from settled.activities.prices import SHIPPED, Prices, faults_of_profiles, load_prices, no_price
 from settled.workflows.contract.turn import Usage
 from settled.workflows.errors import ConfigurationError
@@ -116,6 +118,44 @@ def test_r52_a_task_keeps_the_prices_of_its_models_whatever_a_later_table_says()
     assert later.priced(read, "claude-a", frozen={}).cost == 100, "a task of an earlier release"
 
 
+def test_r52_the_price_of_the_model_that_answered_comes_before_that_of_the_one_that_was_asked() -> None:
+    """Whichever table has it: the task's own has the models that it may ask only."""
+    frozen, read = TABLE.for_task(profile("claude-a")), Usage(input_tokens=1_000_000)
+    assert set(frozen) == {"claude-a"}
+    assert TABLE.priced(read, "claude-a-5-20260801", "claude-a", frozen=frozen).cost == 4
+    assert TABLE.priced(read, "an-alias", "claude-a", frozen=frozen).cost == 3
+
+
+SAID = {"input_tokens": 7, "output_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"usage": None},
+        {"usage": [7, 5]},
+        {"usage": {}},
+        {"usage": {"input_tokens": 7}},
+        {"usage": {"output_tokens": 5}},
+        *({"usage": SAID | {"input_tokens": value}} for value in (None, "7", True, -1, 1e300, float("nan"))),
+        {"usage": SAID | {"output_tokens": "many"}},
+        {"usage": SAID | {"cache_read_input_tokens": "many"}},
+    ],
+    ids=str,
+)
+def test_r52_a_response_that_does_not_say_its_tokens_has_no_cost_and_is_counted(message: dict[str, Any]) -> None:
+    """It is no free one: what can be read of it is counted, and the rest is said to be unknown."""
+    priced = TABLE.priced(counted(message), "claude-a")
+    assert (priced.cost, priced.unpriced) == (Decimal(0), 1)
+
+
+@pytest.mark.parametrize("cached", [None, 0], ids=str)
+def test_a_response_needs_to_say_nothing_of_a_cache_that_it_did_not_use(cached: int | None) -> None:
+    said = SAID | {"cache_read_input_tokens": cached, "cache_creation_input_tokens": cached}
+    assert counted({"usage": said}) == counted({"usage": SAID}) == Usage(input_tokens=7, output_tokens=5)
+
+
 @given(st.lists(st.builds(Usage, input_tokens=st.integers(0, 10**9), output_tokens=st.integers(0, 10**6)), max_size=40))
 def test_the_cost_of_all_is_the_sum_of_the_costs(usages: list[Usage]) -> None:
     priced = [TABLE.priced(usage, "claude-a") for usage in usages]
@@ -193,6 +233,40 @@ def test_a_table_with_faults_refuses_the_start_with_a_line_for_each(
     for line, fault in zip(lines, faults, strict=False):
         assert line.startswith(f"SETTLED_PRICES (mine.toml): {fault}")
     assert len(lines) >= len(faults)
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        (
+            f"[models.claude-3.5-sonnet]\n{ROW}",
+            ['models.claude-3: a name with a dot needs quotes, like [models."claude-3.5-sonnet"]'],
+        ),
+        (
+            f"[models.a]\n{ROW}[models.a.1]\n{ROW}[models.a.1.above]\ntokens = 9\n{ROW}[models.a.2.5]\n{ROW}",
+            [f'models.a: a name with a dot needs quotes, like [models."{name}"]' for name in ("a.1", "a.2.5")],
+        ),
+        (
+            f"[models.a.1]\n{ROW}[models.b]\ninput = 0\noutput = 0\ncache_read = 0\n",
+            ['models.a: a name with a dot needs quotes, like [models."a.1"]', "models.b.cache_write: Field required"],
+        ),
+        (f"[models.m]\n{ROW}[models.m.abov]\ntokens = 9\n{ROW}", ["models.m.abov: unknown field"]),
+    ],
+    ids=["one", "several", "and another fault", "no name"],
+)
+def test_a_name_with_a_dot_that_is_not_quoted_is_one_line(tmp_path: Path, text: str, faults: list[str]) -> None:
+    """TOML takes the dot for a table within a table."""
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError) as refused:
+        load_prices(file)
+    assert str(refused.value).splitlines() == [f"SETTLED_PRICES (mine.toml): {fault}" for fault in faults]
+
+
+def test_a_table_that_an_editor_saved_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f'[models."claude-3.5-sonnet"]\n{ROW}', encoding="utf-8-sig")
+    assert list(load_prices(file).models) == ["claude-3.5-sonnet"]
 
 
 def test_a_table_that_is_not_there_refuses_the_start(tmp_path: Path) -> None:

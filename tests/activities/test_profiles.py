@@ -41,6 +41,11 @@ def test_a_profile_is_a_toml_file_named_after_it(tmp_path: Path) -> None:
     assert read_back["other"].tools == ()
 
 
+def test_a_profile_that_an_editor_saved_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "clerk.toml").write_text(CLERK, encoding="utf-8-sig")
+    assert load_profiles(tmp_path, KNOWN)["clerk"].model == "claude"
+
+
 def test_a_profile_with_everything_is_taken_as_it_is_written(tmp_path: Path) -> None:
     """What the newest models refuse (`disabled`, say) is passed on: which do is the provider's to say."""
     text = f"""{CLERK}
@@ -93,6 +98,19 @@ FAULTS: dict[str, list[str]] = {
         "acceptance.0.argumens: unknown field; did you mean arguments?"
     ],
     f"{CLERK}temperature = 1": ["temperature: unknown field; there are model, system, tools, "],
+    # Fields in a wrong place: a table goes on until the next one
+    f"[limits]\nturns = 1\n{CLERK}": [
+        "model: Field required",
+        "system: Field required",
+        *(f"limits.{name}: unknown field; {name} belongs above [limits]" for name in ("model", "system", "tools")),
+    ],
+    f"{CLERK}{CRITERION}arguments = {{ order = '1', sku = 'A1', quantity = 2 }}\nstream = true": [
+        "acceptance.0.stream: unknown field; stream belongs above [[acceptance]]"
+    ],
+    f"{CLERK}turns = 3\nbudget_tokens = 2000": [
+        "turns: unknown field; turns belongs under [limits]",
+        "budget_tokens: unknown field; budget_tokens belongs under [thinking]",
+    ],
     # Limits
     f"{CLERK}[limits]\nturns = 0\npages = 1": ["limits.turns: Input should be greater", "limits.pages: unknown"],
     f"{CLERK}[limits]\nturns = true": ["limits.turns: Input should be a valid integer"],

@@ -455,6 +455,25 @@ async def test_b05_a_lost_completion_leads_to_the_same_summary(temporal: Client,
         assert (desk.model.received, result.counters.attempts) == (4, 5)
 
 
+async def test_b05_a_lost_completion_loses_no_request_that_was_too_long_before(
+    temporal: Client, tmp_path: Path
+) -> None:
+    """The limit of requests counts all that were made for a summary, in whichever attempt."""
+    loses = Loses(REQUEST_MODEL, times=0)
+    script = [Reply.of(look_up()), OVERFLOWN, TOO_LONG, Reply.of("There were 3."), Reply.of("There are 3.")]
+
+    def answer(_: dict[str, Any]) -> Step:
+        loses.times = int(len(script) == 2)  # the summary's completion is lost
+        return script.pop(0)
+
+    async with reading_desk(temporal, tmp_path, answer, interceptors=[loses]) as desk:
+        desk.may_ask_again(1)
+        result = await desk.run({"goal": GOAL})
+        assert result.end_reason is EndReason.COMPLETED
+        assert loses.attempts == [1, 1, 1, 2, 1]
+        assert desk.model.received == result.counters.requests == 5
+
+
 async def test_b01_a_cancel_while_the_summary_is_written_leaves_a_valid_transcript(
     temporal: Client, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
+from settled.activities.agents import Thinking, ThinkingKind
 from settled.activities.registry import Registry
 from settled.activities.roots import Root
 from settled.activities.toolkit import Answer, Arguments, Call, read
@@ -112,6 +113,20 @@ def too_high(asked: int, allowed: int, model: str = A) -> HttpError:
 
 def limits_of(desk: Desk) -> list[int]:
     return [body["max_tokens"] for body in desk.model.requests]
+
+
+async def test_b16_a_model_that_allows_no_more_than_it_is_to_think_is_given_up_for_the_next_one(
+    temporal: Client, tmp_path: Path
+) -> None:
+    """With such a limit it would refuse the request for good. A later task asks it once, and hears the same."""
+    thinks = Thinking(type=ThinkingKind.ENABLED, budget_tokens=4096)
+    profile = CLERK.model_copy(update={"thinking": thinks, "max_tokens": 8192, "model": A, "fallback": (B,)})
+    async with open_desk(temporal, tmp_path, profiles={"thinker": profile}) as desk:
+        for asked in (2, 4):
+            desk.will_say(too_high(8192, 4096), "3.")
+            result = await desk.run(f"how many, {asked}?")
+            assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "3.")
+            assert (models_of(desk), limits_of(desk)) == ([A, B] * (asked // 2), [8192] * asked)
 
 
 async def test_b16_a_limit_that_the_model_doesn_t_allow_ends_the_raise_and_is_no_error_of_the_model(desk: Desk) -> None:
@@ -393,7 +408,7 @@ async def test_r28_counts_that_are_nonsense_count_as_nothing(desk: Desk) -> None
     desk.will_say(Reply([text("3.")], "end_turn", {**nonsense, "cache_creation_input_tokens": "many"}))
     result = await desk.run("how many?")
     assert (result.end_reason, result.final_text) == (EndReason.COMPLETED, "3.")
-    assert (result.usage.read_tokens, result.usage.output_tokens) == (0, 0)
+    assert (result.usage.read_tokens, result.usage.output_tokens, result.usage.unpriced) == (0, 0, 1)
 
 
 # Attempts

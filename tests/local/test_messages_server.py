@@ -438,6 +438,10 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
     "any tool forced": (body(tools=[TOOL], tool_choice={"type": "any"}), "tool_choice: forced tool use"),
     "one tool forced": (body(tools=[TOOL], tool_choice={"type": "tool", "name": "look"}), "tool_choice: forced"),
     "thinking disabled": (body(thinking={"type": "disabled"}), "thinking: `disabled`"),
+    "thinking as long as the response": (
+        body(max_tokens=2048, thinking={"type": "enabled", "budget_tokens": 2048}),
+        "`max_tokens` must be greater than `thinking.budget_tokens`",
+    ),
     "thinking without a type": (body(thinking={}), "thinking.type: Field required"),
     "tools that are no list": (body(tools=TOOL), "tools: Input should be a valid list"),
     "a tool name used twice": (body(tools=[TOOL, TOOL]), "Tool names must be unique; look"),

@@ -3,8 +3,8 @@
     python tests/smoke/small_model.py [--installed]
 
 It prints one line, `{"listening": "http://127.0.0.1:PORT"}`, once it answers, and ends with its standard input. With
-`--installed` it only says whether it could: exit code 0, or 1 with a line that says what to install. It imports nothing
-of ours, so that it runs in any Python that has the two packages.
+`--installed` it only says whether it could: "installed", or exit code 1 with a line that says what to install. It
+imports nothing of ours, so that it runs in any Python that has the two packages.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def main() -> None:
     """The process."""
     if needed := missing():
         sys.exit(f"not installed: {', '.join(needed)}; python -m pip install --no-deps {' '.join(needed)}")
-    if "--installed" not in sys.argv:
+    if "--installed" in sys.argv:
+        sys.stdout.write("installed\n")
+    else:
         serve()
 
 

@@ -28,14 +28,20 @@ ENDS = {EndReason.COMPLETED, EndReason.OUTPUT_TRUNCATED, EndReason.INVALID_RESPO
 PATIENCE = 300.0
 
 
-def why_not() -> str:
+def why_not(python: str = PYTHON) -> str:
     """Why there is no such model here; empty: there is one."""
-    asked = subprocess.run([PYTHON, SERVER, "--installed"], capture_output=True, text=True, check=False)
-    return "" if asked.returncode == 0 else asked.stderr.strip().splitlines()[-1]
+    try:
+        asked = subprocess.run([python, SERVER, "--installed"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return f"SMOKE_PYTHON ({python}) can't be run: {error.strerror}"
+    if asked.stdout.strip() == "installed":
+        return ""
+    said = asked.stderr.strip().splitlines() or [f"SMOKE_PYTHON ({python}) is no Python: it says nothing of the model"]
+    return said[-1]
 
 
 WHY_NOT = why_not()
-pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there is one")
+needs_the_model = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there is one")
 
 
 @pytest.fixture
@@ -61,6 +67,20 @@ async def model_url() -> AsyncIterator[str]:
             await process.wait()
 
 
+@pytest.mark.parametrize(
+    ("python", "why"),
+    [
+        ("/nowhere/python", "can't be run: No such file or directory"),
+        (str(Path(__file__).parent), "can't be run: Permission denied"),
+        ("true", "is no Python: it says nothing of the model"),
+        ("false", "is no Python: it says nothing of the model"),
+    ],
+)
+def test_what_is_no_python_is_a_reason_to_skip(python: str, why: str) -> None:
+    assert why_not(python) == f"SMOKE_PYTHON ({python}) {why}"
+
+
+@needs_the_model
 @pytest.mark.parametrize("tools", [(), CLERK.tools], ids=["no tools", "tools"])
 async def test_a_task_on_a_real_small_model_ends_and_is_on_record(
     temporal: Client, tmp_path: Path, model_url: str, tools: tuple[str, ...]

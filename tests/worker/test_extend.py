@@ -63,10 +63,11 @@ async def test_a_person_adds_to_a_budget_and_is_shown_the_new_limits(desk: Desk)
         ([], 2, "input: nothing is added; give at least one of turns, requests"),
         (["--turns", "0"], 2, "turns: Input should be greater than 0; give the amount that is added"),
         (["--cost", "much"], 2, "cost: "),
+        (["--wall-seconds", "nan"], 2, "wall_seconds: Input should be a finite number"),
         (["--turns", "1", "--who", "x" * 201], 2, "--who: at most 200 characters"),
         (["--calls", "1"], 1, "calls: the task has no such limit, so there is nothing to extend; leave it out"),
     ],
-    ids=["nothing", "zero", "not money", "long name", "no limit"],
+    ids=["nothing", "zero", "not money", "not a number", "long name", "no limit"],
 )
 async def test_what_cannot_be_added_is_told_in_one_line(desk: Desk, words: list[str], code: int, line: str) -> None:
     """R103."""

@@ -119,8 +119,9 @@ SECONDS = [name for name in GIVEN if name.endswith("_SECONDS")]
     ("name", "value"),
     [
         *((name, value) for name in SECONDS for value in ("soon", "-1", "nan", "inf", "1e300")),
-        *((name, "0") for name in SECONDS if name != "SWEEP_SECONDS"),
+        *((name, value) for name in SECONDS if name != "SWEEP_SECONDS" for value in ("0", "1e-9")),
         *((f"{kind}_ATTEMPTS", value) for kind in ("MODEL", "READ") for value in ("0", "-1", "1.5", "many")),
+        *((f"{kind}_ATTEMPTS", value) for kind in ("MODEL", "READ") for value in ("1001", "3000000000")),
         *(("CUT_EVENTS", value) for value in ("49", "40001", "x")),
         *(("HEALTH_PORT", value) for value in ("-1", "65536", "http")),
         *(("MODEL_URL", value) for value in ("localhost:8080", "ftp://model", "http://", "http:// x")),
@@ -157,6 +158,8 @@ def test_r104_a_wrong_value_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_edges_of_what_is_allowed_are_allowed(monkeypatch: pytest.MonkeyPatch, name: str, field: str) -> None:
     monkeypatch.setenv(f"SETTLED_{name}", "1")
     assert getattr(load_settings(), field) == 1
+    monkeypatch.setenv("SETTLED_READ_ATTEMPTS", "1000")
+    assert load_settings().conduct.read_attempts == 1_000
     for edge in ("50", "40000"):
         monkeypatch.setenv("SETTLED_CUT_EVENTS", edge)
         assert load_settings().cut_events == int(edge)

@@ -221,7 +221,9 @@ FIELDS = "turns, requests, calls, input_tokens, output_tokens, cost, wall_second
         ([{"cost": "1.1234567"}], "cost: Decimal input should have no more than 6 decimal places"),
         ([{"cost": 0.1 + 0.2}], "cost: Decimal input should have no more than 6 decimal places"),
         ([{"cost": "NaN"}], "cost: Input should be a finite number"),
-        ([{"wall_seconds": float("inf")}], f"input: not a JSON object; expected {SHAPE}"),
+        ([{"wall_seconds": float("inf")}], "wall_seconds: Input should be a finite number"),
+        ([{"wall_seconds": float("nan")}], "wall_seconds: Input should be a finite number"),
+        ([{"wall_seconds": 1e300}], "wall_seconds: Input should be less than or equal to 31622400"),
         ([{"who": b"ada", "turns": 1}], f"input: not a JSON object; expected {SHAPE}"),
         (
             [{"turns": 0, "requests": -1}],

@@ -16,7 +16,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:/-]{
 Count = Annotated[int, Field(gt=0, le=1_000_000)]
 Tokens = Annotated[int, Field(gt=0, le=1_000_000_000_000)]
 Dollars = Annotated[Decimal, Field(gt=0, le=1_000_000, decimal_places=6)]
-WallSeconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+WallSeconds = Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)]
 
 
 class Budget(Value):

@@ -132,7 +132,7 @@ class Usage(Value):
     cost: Decimal = Decimal(0)
     """US dollars, by the worker's price table; without the requests that it has no price for."""
     unpriced: int = 0
-    """Requests whose model has no price in the table: the true cost is higher then."""
+    """Requests whose model has no price in the table, or whose response doesn't say its tokens; they cost more."""
 
     def plus(self, other: Usage) -> Usage:
         """The sum of both."""
