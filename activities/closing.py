@@ -94,7 +94,7 @@ class ClosingActivities:
         ]
         results += await self._never_admitted(head, {result.slot for result in results})
         answered = await answer_calls(self.stores, head, results)
-        await self.stores.tasks.stands_at(task, answered)
+        await self.stores.tasks.stands_at(task, answered, closed=True)
         await self._stop_waiting(task)
         reason, detail, verdict, findings = await self._judge(ending, record)
         view = await self.stores.ledger.view(task)

@@ -35,9 +35,20 @@ class ModelProgress:
         self._arriving = arriving
 
     def text(self) -> str:
-        """The text that has arrived so far."""
+        """The text that has arrived so far, each longer one beginning with the shorter one.
+
+        A character may come in two halves, in two deltas: the first one waits for the other, until the message stops.
+        """
         texts = (block.get("text") for block in self._blocks() if block.get("type") == "text")
-        return "".join(text for text in texts if isinstance(text, str))
+        text = _joined("".join(text for text in texts if isinstance(text, str)))
+        stopped = self._arriving is not None and self._arriving.stopped
+        return text if stopped or not "\ud800" <= text[-1:] <= "\udbff" else text[:-1]
+
+    def stop_reason(self) -> str | None:
+        """Why the model stopped, once it has said so."""
+        message = (self._arriving.message if self._arriving else None) or NO_MESSAGE
+        reason = message.get("stop_reason")
+        return clean(reason[:MOST_NAME]) if isinstance(reason, str) else None
 
     def details(self) -> dict[str, Any]:
         """What is known of it, for people: the end of its text, the tool whose input is written, and how much it is."""
@@ -57,6 +68,11 @@ class ModelProgress:
     def _blocks(self) -> list[dict[str, Any]]:
         message = (self._arriving.message if self._arriving else None) or NO_MESSAGE
         return [block for block in message.get("content", ()) if isinstance(block, dict)]
+
+
+def _joined(text: str) -> str:
+    """The text with the halves of a character put together; where one is missing, the other stays."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def tool_progress(tool: str) -> Callable[[], dict[str, Any]]:

@@ -90,6 +90,7 @@ class _Publisher:
                 start=self._said,
                 text=clean(text),
                 whole=whole,
+                stop_reason=self._progress.stop_reason() if whole else None,
             )
         )
         self._said += len(text)

@@ -128,6 +128,8 @@ tasks = Table(
     Column("opened_at", Double, nullable=False),
     # Where its transcript stood when the task was opened last, or closed last.
     Column("head", String(64)),
+    # When it was closed; none: it was opened since, or a release before this column closed it.
+    Column("closed_at", Double),
 )
 
 nodes = Table(

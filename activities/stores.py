@@ -85,16 +85,24 @@ class Tasks:
             return standing
         return record
 
-    async def stands_at(self, task: str, head: str) -> None:
-        """Note where the task's transcript stands, for people who read it back."""
+    async def stands_at(self, task: str, head: str, *, closed: bool = False) -> None:
+        """Note where the task's transcript stands, and whether that is its end, for people who read it back."""
         async with self.database.write() as connection:
-            await connection.execute(update(schema.tasks).where(schema.tasks.c.task == task).values(head=head))
+            values = {"head": head, "closed_at": await self.database.now(connection) if closed else None}
+            await connection.execute(update(schema.tasks).where(schema.tasks.c.task == task).values(values))
 
     async def stood_at(self, task: str) -> str:
         """Where its transcript stood when the task was opened or closed last; empty if nobody has noted it."""
         query = select(schema.tasks.c.head).where(schema.tasks.c.task == task)
         async with self.database.read() as connection:
             return str((await connection.execute(query)).scalar_one_or_none() or "")
+
+    async def closed_at(self, task: str) -> float | None:
+        """When it was closed, unless it was opened since; none also where a release before this one closed it."""
+        query = select(schema.tasks.c.closed_at).where(schema.tasks.c.task == task)
+        async with self.database.read() as connection:
+            at: float | None = (await connection.execute(query)).scalar_one_or_none()
+            return at
 
 
 def _criterion(stored: dict[str, Any]) -> Criterion:

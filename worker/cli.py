@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from settled.worker import extend_cli, ledger_cli, operations_cli, transcript_cli
+from settled.worker.printing import show_all
 from settled.worker.settings import load_settings
 from settled.workflows.errors import ConfigurationError
 
@@ -95,6 +96,7 @@ def _leave(code: int) -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command line; wrong settings are one readable line each, and exit code 2."""
+    show_all()
     for word in sys.argv:
         if not word.isascii() and word != word.encode(errors="replace").decode():
             sys.stderr.write(f"settled: {word.encode(errors='replace').decode()!r} is not text in UTF-8\n")

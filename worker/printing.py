@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NoReturn
@@ -26,6 +29,20 @@ def escaped(body: bytes) -> str:
     """JSON as it stands, but for signs that could steer a terminal: they are written as JSON's own escapes."""
     text = body.decode("utf-8", "surrogatepass")
     return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)
+
+
+def show_all() -> None:
+    """Have what the encoding of the output lacks printed as JSON's escapes: so JSON stays JSON."""
+    codecs.register_error("settled", _as_escapes)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="settled")
+
+
+def _as_escapes(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def say(line: str = "") -> None:

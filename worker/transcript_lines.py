@@ -10,7 +10,8 @@ from settled.activities.calls import is_call, is_server_call
 from settled.activities.responses import Stored
 from settled.activities.transcript import Node, Role
 from settled.worker.printing import moment, safe, stamp
-from settled.worker.transcript_story import Call, Conversation, Exchange, Fate, Story
+from settled.worker.transcript_fate import Fate
+from settled.worker.transcript_story import Call, Conversation, Exchange, Story
 
 MOST_SHOWN = 600
 """Characters of one text that people are shown."""

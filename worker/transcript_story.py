@@ -9,39 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import ColumnElement, select
 
 from settled.activities import schema
-from settled.activities.calls import is_call, proposed_calls, shown_ids
+from settled.activities.calls import proposed_calls, shown_ids
 from settled.activities.database import Database
 from settled.activities.rerooting import THOUGHTS
-from settled.activities.responses import Purpose, Responses, Stored
+from settled.activities.responses import Responses, Stored
 from settled.activities.roots import Root
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Node, Role, node_of
-
-
-class Fate(StrEnum):
-    """What became of a response."""
-
-    KEPT = "kept"
-    SUMMARY = "a summary of the conversation, and no part of it"
-    CUT = "left out: it was cut off at its token limit"
-    OVERFULL = "left out: it was cut off because the model's context was full"
-    REFUSED = "left out: the model refused"
-    MALFORMED = "left out: it said that it calls a tool, and held no call"
-    LEFT_BEHIND = "left out: the task went on from an earlier message"
-
-
-ENDS = {
-    "max_tokens": Fate.CUT,
-    "model_context_window_exceeded": Fate.OVERFULL,
-    "refusal": Fate.REFUSED,
-}
-"""What a stop reason says of a response that is no part of what followed."""
+from settled.worker.transcript_fate import Fate, Fates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +82,9 @@ async def story_of(database: Database, task: str) -> Story | None:
     if record is None:
         return None
     answers = await Responses(database).of_task(task)
-    head = await stores.tasks.stood_at(task)
-    return _Teller(answers, await _nodes_of(database, task, head), head).story(record)
+    head, closed_at = await stores.tasks.stood_at(task), await stores.tasks.closed_at(task)
+    nodes = await _nodes_of(database, task, head)
+    return _Teller(answers, nodes, head, Fates(answers, nodes, head, closed_at)).story(record)
 
 
 async def _nodes_of(database: Database, task: str, head: str) -> dict[str, Node]:
@@ -139,8 +120,9 @@ async def _nodes_above(database: Database, ends: ColumnElement[bool]) -> dict[st
 class _Teller:
     """Puts the responses and the nodes together, response after response."""
 
-    def __init__(self, answers: Sequence[Stored], nodes: Mapping[str, Node], head: str) -> None:
+    def __init__(self, answers: Sequence[Stored], nodes: Mapping[str, Node], head: str, fates: Fates) -> None:
         self._answers = answers
+        self._fates = fates
         self._nodes = nodes
         self._head = head if head in nodes else ""
         self._children: dict[str, list[Node]] = {}
@@ -174,7 +156,7 @@ class _Teller:
             conversation=conversation.number,
             stored=stored,
             sent=sent,
-            fate=self._fate(stored),
+            fate=self._fates.of(stored),
             calls=tuple(self._calls(stored)),
         )
 
@@ -218,18 +200,6 @@ class _Teller:
                 self._roots[head] = self._roots.get(node.digest, node.digest)
                 break
         return self._roots[head]
-
-    def _fate(self, stored: Stored) -> Fate:
-        if stored.purpose is Purpose.SUMMARY:
-            return Fate.SUMMARY
-        if self._children.get(stored.node) or self._head == stored.node:
-            return Fate.KEPT
-        reason = stored.message.get("stop_reason")
-        if reason in ENDS:
-            return ENDS[reason]
-        if reason == "tool_use" and not any(is_call(block) for block in stored.message["content"]):
-            return Fate.MALFORMED
-        return Fate.KEPT if stored is self._answers[-1] else Fate.LEFT_BEHIND
 
     def _calls(self, stored: Stored) -> Iterator[Call]:
         node = self._nodes.get(stored.node)

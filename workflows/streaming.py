@@ -7,6 +7,7 @@ the histories of earlier releases, know nothing of it.
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -14,8 +15,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from temporalio import workflow
-from temporalio.contrib.workflow_streams import PollInput, PollResult, WorkflowStream, WorkflowStreamState
+from temporalio.api.common.v1 import Payload
+from temporalio.contrib.workflow_streams import PollInput, PollResult, PublishInput, WorkflowStream, WorkflowStreamState
 from temporalio.exceptions import ApplicationError
+
+from settled.workflows.contract.stream import TEXT_TOPIC, TextPiece
 
 MOST_KEPT = 64 * 1024
 """Bytes of pieces that readers may still fetch. They stand in memory, and in the input of a continued run."""
@@ -26,6 +30,7 @@ MOST_READERS = 5
 the rest is for a person's word."""
 HELD = timedelta(seconds=30)
 """How long a reader who waits keeps the place, where another one wants it: it may be long gone, which nobody tells."""
+PUBLISH = "__temporal_workflow_stream_publish"
 POLL = "__temporal_workflow_stream_poll"
 OFFSET = "__temporal_workflow_stream_offset"
 COME_BACK = "StreamDraining"
@@ -34,6 +39,7 @@ TOO_MANY = "TooManyReaders"
 """The failure type of a reader who has no place. It ends the reader: who came back at once, again and again, would take
 up the room that is left for a person's word."""
 STATE = TypeAdapter(WorkflowStreamState)
+PUBLISHED = TypeAdapter(PublishInput)
 
 
 class TaskStream:
@@ -46,12 +52,15 @@ class TaskStream:
     def __init__(self, carried: dict[str, Any] | None) -> None:
         # The library looks where it is made: nowhere but in an `__init__`, to which a task can't yet say what it wants.
         self._stream = WorkflowStream(STATE.validate_python(carried) if carried else None)
-        self._collect: Callable[[PollInput], PollResult] = _registered(POLL)
-        self._end: Callable[[], int] = _registered(OFFSET)
+        self._append: Callable[[PublishInput], None] = _library(workflow.get_signal_handler(PUBLISH))
+        self._collect: Callable[[PollInput], PollResult] = _library(workflow.get_query_handler(POLL))
+        self._end: Callable[[], int] = _library(workflow.get_query_handler(OFFSET))
         self._waiting: dict[int, datetime] = {}
         """Since when the readers wait who do, by their numbers, the first one first."""
         self._readers = 0
         self._closed = False
+        # Its own handler fails the workflow's task, again and again, at what anybody may send.
+        workflow.set_signal_handler(PUBLISH, self._publish)
         # Its own handler lets any number of readers wait, for ever.
         workflow.set_update_handler(POLL, self._poll, validator=self._must_have_a_place)
 
@@ -82,6 +91,16 @@ class TaskStream:
         carried: dict[str, Any] = STATE.dump_python(self._stream.get_state(), mode="json")
         return carried
 
+    def _publish(self, *said: Any) -> None:
+        """Take the pieces, all or none: what no reader could read is dropped."""
+        try:
+            pieces = _readable(*said)
+        # Anybody may send anything, and there are many ways of not being readable: none may stop the task.
+        except Exception as error:
+            workflow.logger.warning("what was sent to the task's stream is dropped: %s", type(error).__name__)
+            return
+        self._append(pieces)
+
     async def _poll(self, asked: PollInput) -> PollResult:
         """What has come since, or what comes next; nothing, where the reader has to go before that."""
         self._readers += 1
@@ -104,8 +123,21 @@ class TaskStream:
             raise ApplicationError(text, type=TOO_MANY)
 
 
-def _registered(query: str) -> Callable[..., Any]:
-    """The library's answer to a query of its own."""
-    handler: Callable[..., Any] | None = workflow.get_query_handler(query)
+def _library(handler: Callable[..., Any] | None) -> Callable[..., Any]:
+    """A handler that the library has registered."""
     assert handler is not None, "the library has registered it"
     return handler
+
+
+def _readable(said: Any) -> PublishInput:
+    """What was sent, if it is what the library's clients send, and its readers could read it.
+
+    Raises:
+        Exception: it isn't.
+    """
+    published = PUBLISHED.validate_python(said)
+    for item in published.items:
+        piece = Payload.FromString(base64.b64decode(item.data))
+        expected: type[Any] = TextPiece if item.topic == TEXT_TOPIC else object
+        workflow.payload_converter().from_payloads([piece], [expected])
+    return published

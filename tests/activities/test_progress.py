@@ -91,3 +91,31 @@ def test_what_is_seen_can_stand_in_a_heartbeat_whatever_arrives() -> None:
     )
     json.dumps(seen_after(START, *odd), ensure_ascii=False).encode()
     assert len(seen_after(START, *odd)["tool"]) <= 64
+
+
+def halves(*texts: str, stops: bool = False) -> str:
+    """The text that readers are given of these deltas."""
+    progress, arriving = ModelProgress("claude-x", 1), Accumulator()
+    progress.watch(arriving)
+    events = [START, starts(0, type="text", text=""), *(goes_on(0, type="text_delta", text=text) for text in texts)]
+    for name, data in [*events, *([STOPS[0], ("message_stop", {})] if stops else [])]:
+        arriving.take(name, json.dumps(data))
+    return progress.text()
+
+
+def test_a_character_that_comes_in_two_halves_is_shown_once_it_is_whole() -> None:
+    assert halves("Hm \ud83d") == "Hm "
+    assert halves("Hm \ud83d", "\ude00 ok") == "Hm \N{GRINNING FACE} ok"
+    assert halves("\ud83d", "Hm \ude00") == "\ud83dHm \ude00", "halves without another one stay, as they came"
+    assert halves("Hm \ud83d", stops=True) == "Hm \ud83d"
+
+
+def test_the_stop_reason_is_known_once_the_model_has_said_it() -> None:
+    progress, arriving = ModelProgress("claude-x", 1), Accumulator()
+    assert progress.stop_reason() is None
+    progress.watch(arriving)
+    for reason, told in (("refusal", "refusal"), (None, None), (["x"], None), ("x" * 100, "x" * 64)):
+        for name, data in (START, ("message_delta", {"delta": {"stop_reason": reason}})):
+            if name != "message_start" or arriving.message is None:
+                arriving.take(name, json.dumps(data))
+        assert progress.stop_reason() == told

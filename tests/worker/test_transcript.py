@@ -247,6 +247,21 @@ async def test_nothing_that_is_shown_steers_the_terminal(desk: Desk) -> None:
     assert exact["request"]["messages"] == desk.model.requests[1]["messages"]
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+async def test_what_the_terminal_can_not_show_is_escaped(desk: Desk, encoding: str) -> None:
+    """In words it reads as JSON would have it, and what is JSON stays the same JSON."""
+    odd = "snow \N{SNOWMAN}, a face \N{GRINNING FACE} and a\N{NO-BREAK SPACE}gap"
+    desk.will_say(odd)
+    await desk.run(odd, "odd")
+    environment = {"SETTLED_DATABASE_URL": url_of(desk), "PYTHONIOENCODING": encoding}
+    said = await settled_process("transcript", "odd", **environment)
+    assert (said.code, said.err) == (0, "")
+    assert ("\\u2603" in said.out) is (encoding != "utf-8")
+    lines = (await settled_process("transcript", "odd", "--turn", "1", **environment)).lines
+    assert json.loads(lines[1])["messages"] == desk.model.requests[0]["messages"]
+    assert json.loads(lines[4])["content"] == [text(odd)]
+
+
 async def test_what_this_release_composes_otherwise_is_not_passed_off_as_what_was_sent(desk: Desk) -> None:
     desk.will_say("Done.")
     await desk.run("go", "changed")

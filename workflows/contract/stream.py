@@ -23,3 +23,6 @@ class TextPiece(Value):
     """The piece."""
     whole: bool = False
     """Whether the response is there, and was the last word of this request."""
+    stop_reason: str | None = None
+    """Why the model stopped, with the last word of a request. What was cut off or refused is discarded: the request
+    that follows, under another name, says it anew."""
