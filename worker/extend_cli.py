@@ -53,7 +53,13 @@ def extend(
     if as_json:
         typer.echo(json.dumps(limits.model_dump(mode="json")))
         return
-    say_table([(name, "no limit" if limit is None else f"{limit}") for name, limit in limits.model_dump().items()])
+    say_table([(name, _shown(limit)) for name, limit in limits.model_dump().items()])
+
+
+def _shown(limit: Any) -> str:
+    from settled.workflows.budgets import written
+
+    return "no limit" if limit is None else written(limit)
 
 
 def _checked(words: dict[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class AgentTask:
         task = self.task
         if workflow.cancellation_reason() is not None:
             return loop.aborted(task.current)
-        if (end := loop.decided_end(task.current, workflow.now().timestamp())) is not None:
+        if (end := task.decided_end()) is not None:
             return end
         if not task.wants_cut():
             return None

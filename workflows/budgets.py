@@ -18,6 +18,7 @@ from settled.workflows.contract.turn import End
 
 Amount = int | float | Decimal
 CENT = Decimal("0.01")
+MILLISECOND = Decimal("0.001")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +32,14 @@ class Budgeted:
     reason: EndReason
     """Why the task ends where that isn't enough."""
     says: str
-    """The end's line; `{limit}` stands for the limit, `{s}` for a plural's s."""
+    """The end's line; `{limit}` stands for the limit as people write it, `{s}` for a plural's s."""
 
 
 WALL_TIME = Budgeted(
     limit="wall_seconds",
     spent=lambda state, now: now - state.opened_at,
     reason=EndReason.DEADLINE,
-    says="the task's {limit:g} s are over",
+    says="the task's {limit} s are over",
 )
 TABLE: tuple[Budgeted, ...] = (
     Budgeted(
@@ -63,13 +64,13 @@ TABLE: tuple[Budgeted, ...] = (
         limit="input_tokens",
         spent=lambda state, _: state.usage.read_tokens,
         reason=EndReason.MAX_TOKENS_BUDGET,
-        says="the limit of {limit:,} token{s} read is reached",
+        says="the limit of {limit} token{s} read is reached",
     ),
     Budgeted(
         limit="output_tokens",
         spent=lambda state, _: state.usage.output_tokens,
         reason=EndReason.MAX_TOKENS_BUDGET,
-        says="the limit of {limit:,} token{s} written is reached",
+        says="the limit of {limit} token{s} written is reached",
     ),
     Budgeted(
         limit="cost",
@@ -93,7 +94,7 @@ class Reached:
     @property
     def text(self) -> str:
         """One line for people."""
-        return self.what.says.format(limit=self.limit, s="" if self.limit == 1 else "s")
+        return self.what.says.format(limit=written(self.limit, ","), s="" if self.limit == 1 else "s")
 
     @property
     def end(self) -> End:
@@ -126,9 +127,25 @@ def waits_for(short: Sequence[Reached], task: str) -> str:
         task: the task's id.
     """
     # Without quotes in it: the Temporal command line prints JSON, and what is escaped there can't be pasted.
-    amounts = " ".join(f"{option_of(each.what.limit)} {each.enough}" for each in short)
+    amounts = " ".join(f"{option_of(each.what.limit)} {written(each.enough)}" for each in short)
     texts = " and ".join(each.text for each in short)
-    return f"a larger budget: {texts}; extend it with: settled extend {shlex.quote(task)} {amounts}"
+    named = shlex.quote(task)
+    # What begins with a dash would be taken for an option.
+    words = f"{amounts} -- {named}" if task.startswith("-") else f"{named} {amounts}"
+    return f"a larger budget: {texts}; extend it with: settled extend {words}"
+
+
+def written(amount: Amount, thousands: str = "") -> str:
+    """An amount as people write it: never with an exponent; seconds as whole ones, or to the next millisecond.
+
+    Args:
+        amount: of anything that is limited; only seconds are floats.
+        thousands: what stands between the thousands: a comma, or nothing.
+    """
+    if not isinstance(amount, float):
+        return format(amount, f"{thousands}f" if isinstance(amount, Decimal) else f"{thousands}d")
+    text = format(Decimal(repr(amount)).quantize(MILLISECOND, ROUND_UP), f"{thousands}f")
+    return text.rstrip("0").removesuffix(".")
 
 
 def option_of(limit: str) -> str:

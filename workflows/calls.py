@@ -17,7 +17,7 @@ from settled.workflows.live_task import LiveTask
 
 async def run_calls(task: LiveTask) -> None:
     """Run the turn's calls, batch after batch, as far as nothing stops them."""
-    pending = task.current.pending
+    task.heard, pending = task.wakes, task.current.pending
     open_calls = {call.slot: call for call in pending.open_calls()}
     results: dict[int, CallResult] = {}
     for batch in pending.batches:

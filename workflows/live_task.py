@@ -8,6 +8,7 @@ from settled.workflows import budgets, loop, reporting
 from settled.workflows.contract.ending import Status
 from settled.workflows.contract.loop import LoopState
 from settled.workflows.contract.result import StatusReport, TaskResult
+from settled.workflows.contract.turn import End
 from settled.workflows.streaming import TaskStream
 
 NO_CALL = -1
@@ -30,6 +31,8 @@ class LiveTask:
         """The slots of writes whose outcome is being found out."""
         self.wakes = 0
         """How many times somebody said that an operation has changed."""
+        self.heard = 0
+        """How many of these there were before the ledger was last asked about all that is open."""
         self.reviews = 0
         """How many times it was asked how the leftovers stand."""
         self.shown: Status | None = None
@@ -67,6 +70,10 @@ class LiveTask:
     def exhausted(self) -> tuple[budgets.Reached, ...]:
         """The limits that stand in the way of the next step."""
         return loop.exhausted(self.current, workflow.now().timestamp())
+
+    def decided_end(self) -> End | None:
+        """The end that the state itself demands."""
+        return loop.decided_end(self.current, workflow.now().timestamp())
 
     def must_stop(self) -> bool:
         """Whether calls are to be left open: the checkpoint will say why."""

@@ -38,6 +38,7 @@ async def for_outcome(task: LiveTask, outcome: Outcome, seen: int, asked: int) -
 async def for_leftovers(task: LiveTask) -> None:
     """The model says that it is done, but operations that it doesn't remember aren't settled: wait for them."""
     seen, recheck = task.wakes, task.current.opened.conduct.recheck_seconds
+    task.heard = seen
     try:
         ledger = await asks.review()
         task.state = loop.with_ledger(task.current, ledger)  # the budget may have been extended meanwhile
@@ -52,18 +53,41 @@ async def for_leftovers(task: LiveTask) -> None:
 
 
 async def for_budget(task: LiveTask, short: Sequence[budgets.Reached]) -> None:
-    """Wait until the budget is extended. It takes one timer at the most: for the deadline, if that is ahead."""
+    """Wait until the budget is extended, or an end is decided. Nothing is asked meanwhile, unless there is a wake.
+
+    It takes one timer at the most: for the deadline, if that is ahead; and one more after each wake.
+    """
+
+    def is_woken() -> bool:
+        return task.wakes > task.heard and task.current.ledger.tally.unsettled > 0
 
     def goes_on() -> bool:
         # Readers don't finish by themselves: the cut itself lets them go.
         quiet = task.stream is not None or workflow.all_handlers_finished()
-        return task.exhausted() != short or (task.wants_cut() and quiet)
+        return task.decided_end() is not None or task.exhausted() != short or (task.wants_cut() and quiet)
 
     task.waiting[NO_CALL] = budgets.waits_for(short, workflow.info().workflow_id)
-    task.show(Status.WAITING)
-    left = task.seconds_left()
-    await _until(goes_on, left if left > 0 else None)
+    while True:
+        task.show(Status.WAITING)
+        if not is_woken():
+            left = task.seconds_left()
+            await _until(lambda: goes_on() or is_woken(), left if left > 0 else None)
+        if not is_woken() or workflow.cancellation_reason() is not None:
+            break
+        await _review(task)
     task.waiting.clear()
+
+
+async def _review(task: LiveTask) -> None:
+    """Ask how the task's operations stand. A cancel of the task ends that as well: the checkpoint sees to it."""
+    task.heard = task.wakes
+    try:
+        ledger = await asks.review()
+    except (asyncio.CancelledError, ActivityError):
+        if workflow.cancellation_reason() is None:
+            raise
+    else:
+        task.state = loop.with_ledger(task.current, ledger)
 
 
 async def for_deadline(task: LiveTask, given: float) -> None:

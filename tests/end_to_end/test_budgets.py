@@ -24,11 +24,13 @@ from settled.activities.registry import Registry
 from settled.activities.stores import Stores
 from settled.activities.toolkit import Answer, Arguments, Call, RateLimited, ReadTool, read
 from settled.local.messages_script import HttpError, Reply, tool_use
+from settled.worker.asking import give_word
 from settled.worker.wiring import make_worker
 from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.names import EXTEND_BUDGET, INVALID_TASK, OPEN_TASK, REQUEST_MODEL
+from settled.workflows.contract.operation import Resolution, Resolved
 from settled.workflows.contract.result import TaskResult
-from settled.workflows.contract.task import Limits, OnExhausted
+from settled.workflows.contract.task import Limits, OnExhausted, OnNeedsHuman
 from settled.workflows.contract.turn import Turn, Usage
 from settled.workflows.converter import data_converter
 from settled.workflows.errors import ConfigurationError
@@ -36,6 +38,7 @@ from tests.crash.interceptors import Loses
 from tests.crash.operator import current, reset, run_temporal
 from tests.desk import CLERK, Desk, look_up, open_desk, reserve, status_of, until
 from tests.end_to_end.test_runs import later_run_of, runs_of
+from tests.end_to_end.test_streams import replays
 from tests.end_to_end.test_writes import waits
 from tests.worker.command import settled_process
 
@@ -266,6 +269,7 @@ async def test_r52_the_deadline_ends_the_attempts_of_a_read(temporal: Client, tm
         result = await desk.result(handle)
         assert (result.end_reason, result.counters.turns, archive.asked) == (EndReason.COMPLETED, 1, 4)
         assert "all there" in (await results_of(desk, result.head))[0]
+        assert await replays([await handle.fetch_history()])
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["before the deadline", "after it"])
@@ -523,6 +527,48 @@ async def test_a_task_whose_time_is_over_while_a_write_is_looked_up_waits_and_th
     assert len(await desk.effects()) == 1
     assert await unanswered(desk.parts.stores, result.head) == []
     await desk.record("budget_of_time_extended", handle)
+
+
+async def states_of(handle: Handle) -> list[str]:
+    """The states of a task's unsettled operations, as its status has them."""
+    return [operation.state for operation in (await status_of(handle)).ledger.unsettled]
+
+
+async def test_a_task_that_waits_for_its_budget_hears_what_becomes_of_its_operations(
+    temporal: Client, tmp_path: Path
+) -> None:
+    """R46: its status says what the ledger says; and it ends where only a person can help, if it is to."""
+    waits_on = CLERK.model_copy(update={"on_exhausted": OnExhausted.WAIT})
+    profiles = {"waits": waits_on, "ends": waits_on.model_copy(update={"on_needs_human": OnNeedsHuman.END})}
+    terms: dict[str, Any] = {"default_agent": "waits", "patience_seconds": 3}
+    async with open_desk(temporal, tmp_path, profiles=profiles, **terms) as desk:
+        await desk.parts.provider.warm_up()
+        for _ in range(2):
+            await desk.arm("drop_reply_after_commit")
+        await desk.arm("lookup_fails", times=100_000)
+        desk.will_say(reserve())
+        handle = await desk.start({"goal": "reserve", "budget": {"wall_seconds": 1.5}})
+        await until(lambda: waits(handle, "1.5 s are over"))
+        desk.will_say(reserve(1, sku="B2"))
+        ends = await desk.run({"goal": "reserve B2", "agent": "ends", "budget": {"wall_seconds": 1.5}})
+        assert (ends.end_reason, ends.counters.requests) == (EndReason.UNRESOLVED_OPERATION, 1)
+
+        async def stands_at(*states: str) -> bool:
+            return await states_of(handle) == list(states)
+
+        await until(lambda: stands_at("needs_human"))
+        assert await waits(handle, "1.5 s are over")
+        (view,) = (await status_of(handle)).ledger.unsettled
+        word = Resolution(outcome=Resolved.COMPLETED, because="it is there", who="ada")
+        await give_word(temporal, view.key, word, task_queue=desk.parts.settings.task_queue, seconds=20)
+        await until(stands_at)
+        assert await waits(handle, "1.5 s are over")
+        assert desk.model.count == 2
+        desk.will_say("Reserved.")
+        await extend(handle, wall_seconds=60)
+        result = await desk.result(handle)
+        assert (result.end_reason, [each.state for each in result.operations]) == (EndReason.COMPLETED, ["completed"])
+        assert await replays([await handle.fetch_history()])
 
 
 async def test_a_task_that_waits_for_its_budget_says_so_when_its_time_is_over_too(patient: Desk) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 
 from settled.workflows.contract.names import EXTEND_BUDGET
+from settled.workflows.contract.result import TaskResult
 from settled.workflows.contract.task import OnExhausted
 from tests.crash.operator import address_of
-from tests.desk import CLERK, Desk, look_up, open_desk, until
+from tests.desk import CLERK, Desk, look_up, open_desk, status_of, until
 from tests.end_to_end.test_writes import waits
 from tests.worker.command import Said, settled_process
 
@@ -55,6 +57,20 @@ async def test_a_person_adds_to_a_budget_and_is_shown_the_new_limits(desk: Desk)
     await desk.result(handle)
     expected = {"turns": 2, "wall_seconds": 1.5, "because": "nearly there", "who": "ada"}
     assert await words_of(desk, "order 1001's") == [expected]
+
+
+async def test_the_line_that_a_task_shows_works_also_where_its_id_begins_with_a_dash(desk: Desk) -> None:
+    desk.will_say(look_up(), "3.")
+    handle = await desk.start({"goal": "look", "budget": {"turns": 1}}, "-order 1")
+    (line,) = await until(lambda: waits_for(handle))
+    said = await extend(desk, *shlex.split(line.partition("; extend it with: settled extend ")[2]))
+    assert said.code == 0, said.err
+    await desk.result(handle)
+
+
+async def waits_for(handle: WorkflowHandle[Any, TaskResult]) -> tuple[str, ...]:
+    """What the task waits for, if it waits."""
+    return (await status_of(handle)).waits_for
 
 
 @pytest.mark.parametrize(

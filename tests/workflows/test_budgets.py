@@ -162,9 +162,44 @@ def test_a_task_that_waits_says_for_what_and_how_it_goes_on() -> None:
     )
     assert '"' not in budgets.waits_for(loop.exhausted(spent, START + 101.0), "order 1001"), "what is escaped is no use"
     assert shlex.split(command) == [
-        *("settled", "extend", "order 1001's", "--wall-seconds", "100.0", "--turns", "3"),
+        *("settled", "extend", "order 1001's", "--wall-seconds", "100", "--turns", "3"),
         *("--output-tokens", "2500", "--cost", "0.54"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "text", "proposed"),
+    [
+        (1_209_600.0, "the task's 1,209,600 s are over", "1209600"),
+        (4.053844928741455, "the task's 4.054 s are over", "4.054"),
+        (2.5, "the task's 2.5 s are over", "2.5"),
+        (0.1 + 0.2, "the task's 0.301 s are over", "0.301"),
+        (0.00001, "the task's 0.001 s are over", "0.001"),
+        (31_622_400.0, "the task's 31,622,400 s are over", "31622400"),
+        (1e16, "the task's 10,000,000,000,000,000 s are over", "10000000000000000"),
+    ],
+    ids=str,
+)
+def test_seconds_are_written_as_people_write_them(limit: float, text: str, proposed: str) -> None:
+    """What is proposed is no less than what was given: it is rounded up."""
+    (short,) = loop.exhausted(state(LIMITS.model_copy(update={"wall_seconds": limit})), START + 1e17)
+    assert short.text == text
+    assert budgets.waits_for([short], "order-1").endswith(f" settled extend order-1 --wall-seconds {proposed}")
+    assert float(proposed) >= limit
+
+
+def test_money_is_written_without_an_exponent() -> None:
+    limits = LIMITS.model_copy(update={"cost": Decimal("1E+3")})
+    (short,) = loop.exhausted(state(limits, usage=Usage(cost=Decimal("1.1E+3"))), START)
+    assert short.text == "the limit of $1,000 is reached"
+    assert budgets.waits_for([short], "order-1").endswith(" settled extend order-1 --cost 1100.00")
+
+
+@pytest.mark.parametrize("task", ["-order 1", "--help", "-"])
+def test_the_line_also_works_for_a_task_whose_id_begins_like_an_option(task: str) -> None:
+    spent = SPENT["turns"][0]
+    _, _, command = budgets.waits_for(loop.exhausted(spent, START), task).partition("; extend it with: ")
+    assert shlex.split(command) == ["settled", "extend", "--turns", "3", "--", task]
 
 
 @pytest.mark.parametrize("name", [*SPENT, "wall_seconds"])
