@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from settled.activities import summary
+from settled.activities import retelling, summary
 from settled.activities.composing import answer_calls, news_for
 from settled.activities.model_provider import DEFAULT_CONTEXT_TOKENS, ModelLimits
 from settled.activities.outputs import READ_OUTPUT, KeptOutput, reference
@@ -96,7 +96,7 @@ class Compaction:
             head = await answer_calls(self.stores, ask.head, ask.results, news)
             most = None
         elif tries:
-            head, most = begins_with.own(ask.head), summary.size_of(begun[1].content)
+            head, most = begins_with.own(ask.head), retelling.size_of(begun[1].content)
         else:
             return Prepared(
                 chain=begun,
@@ -110,7 +110,9 @@ class Compaction:
         kept = await self._keep_results(messages)
         asking = self._root(Root.of(chain[0]), head)
         first = asking.node()
-        text = make_node(first, Role.USER, summary.request(messages, most or self._room(asking), kept, halvings=tries))
+        text = make_node(
+            first, Role.USER, retelling.request(messages, most or self._room(asking), kept, halvings=tries)
+        )
         await transcripts.add(first, text)
         parameters = {**asking.parameters, **limit, "messages": view([first, text])}
         return Prepared(chain=[first, text], root=asking, head=head, stays=head, parameters=parameters)
@@ -123,7 +125,7 @@ class Compaction:
             head: where that ends.
         """
         return Root(
-            parameters={"model": root.model, "max_tokens": self._max_tokens(root), "system": summary.SYSTEM},
+            parameters={"model": root.model, "max_tokens": self._max_tokens(root), "system": retelling.SYSTEM},
             context_tokens=root.context_tokens,
             replaces=head,
             why=Again.COMPACTED,

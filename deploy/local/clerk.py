@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from settled.activities.summary import SYSTEM as SUMMARY
+from settled.activities.retelling import SYSTEM as SUMMARY
 from settled.local.messages_rules import Block, Body, Message, blocks, canonical
 from settled.local.messages_script import Reply, tool_use
 

@@ -15,8 +15,8 @@ import pytest
 from temporalio.client import Client
 
 from settled.activities.outputs import READ_OUTPUT, REFERENCE
+from settled.activities.retelling import SYSTEM
 from settled.activities.roots import Root
-from settled.activities.summary import SYSTEM
 from settled.activities.transcript import Node
 from settled.local.clerk import asks_for_summary, clerk
 from settled.local.messages_script import HttpError, Reply, Step, text, tool_use
@@ -523,6 +523,7 @@ async def test_r29_a_budget_that_is_spent_while_a_summary_is_asked_again_leaves_
         handle = await desk.start({"goal": GOAL, "budget": {"requests": 2 + len(answers)}})
         result = await desk.result(handle)
         assert (result.end_reason, result.final_text) == (EndReason.MAX_REQUESTS, "")
+        assert (await status_of(handle)).last_text == ""
         await assert_stands_in_the_conversation(desk, handle.id, result.head)
 
 

@@ -9,7 +9,8 @@ import pytest
 from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
 from settled.activities.composing import news_text
-from settled.activities.summary import SYSTEM, opening
+from settled.activities.retelling import SYSTEM
+from settled.activities.summary import opening
 from settled.local.clerk import LOOK_UP, NEWS, RELEASE, RESERVE, SUMMED_UP, UNDERSTANDS, clerk, goals
 from settled.local.messages_rules import first_fault
 from settled.local.messages_server import MessagesServer
