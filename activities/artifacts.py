@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities import schema
+from settled.activities.apart import apart
 from settled.activities.database import Database
 
 TEXT = "text/plain; charset=utf-8"
@@ -23,8 +24,7 @@ class Artifacts:
 
     async def put(self, body: bytes | str, media_type: str = TEXT, within: AsyncConnection | None = None) -> str:
         """Store the content, in a transaction of its own or within one; returns its digest."""
-        data = clean(body).encode() if isinstance(body, str) else body
-        digest = hashlib.sha256(data).hexdigest()
+        data, digest = await apart(lambda: _named(body), body)
         values = {"digest": digest, "media_type": media_type, "body": data}
         if within is not None:
             if not await _known(within, digest):
@@ -54,6 +54,12 @@ class Artifacts:
         return bytes(body)
 
 
+def _named(body: bytes | str) -> tuple[bytes, str]:
+    """The content as it is stored, and its digest."""
+    data = clean(body).encode() if isinstance(body, str) else body
+    return data, hashlib.sha256(data).hexdigest()
+
+
 async def _known(connection: AsyncConnection, digest: str) -> bool:
     query = select(schema.artifacts.c.digest).where(schema.artifacts.c.digest == digest)
     return (await connection.execute(query)).first() is not None
@@ -61,4 +67,6 @@ async def _known(connection: AsyncConnection, digest: str) -> bool:
 
 def clean(text: str) -> str:
     """The text without lone surrogates, which have no UTF-8 form and would spoil every later request."""
+    if type(text) is str and text.isascii():
+        return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from settled.activities.journal import Subject
 from settled.activities.output_store import TaskOutputs
-from settled.activities.presenting import answered
+from settled.activities.presenting import answered_apart
 from settled.activities.steady import steady
 from settled.activities.tool_errors import Failure, Phase, failure_of
 from settled.activities.tool_http import tool_client
@@ -90,7 +90,7 @@ async def send(tool: WriteTool, arguments: BaseModel, person: Person, terms: Ter
         if steady() >= terms.deadline:
             raise NotSent("the attempt's time was over before anything was sent")
         answer = await call_tool(tool.handler, arguments, person, terms)
-        return Ended(event=Event.SUCCEEDED, answer=answered(as_answer(answer, tool.name)))
+        return Ended(event=Event.SUCCEEDED, answer=await answered_apart(as_answer(answer, tool.name)))
     # A tool may raise anything, SystemExit included; the attempt's outcome must reach the journal all the same.
     except BaseException as error:
         failure = failure_of(error)

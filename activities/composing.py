@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
+from settled.activities.apart import apart
 from settled.activities.calls import ShownResult, awaits_server, proposed_calls, result_blocks, shown_ids
 from settled.activities.journal import Operation
 from settled.activities.outputs import READ_OUTPUT
@@ -60,11 +60,12 @@ async def settled_or_open(
     if stands.standing is not Standing.SETTLED:
         kind, text = standing_text(operation)
         return CallResult(slot=order.slot, error=kind, content=await stores.artifacts.put(text))
-    stored: dict[str, Any] = {}
+    stored = b"{}"
     if stands.error is None and operation is not None and operation.result:
-        stored = json.loads(await stores.artifacts.get(operation.result["result"]))
+        stored = await stores.artifacts.get(operation.result["result"])
     record = await stores.tasks.get(task)
-    told = stands.told(stored, pages=record is not None and READ_OUTPUT in record.tools)
+    pages = record is not None and READ_OUTPUT in record.tools
+    told = await apart(lambda: stands.told(json.loads(stored), pages=pages), stored)
     return CallResult(slot=order.slot, error=stands.error, content=await stores.outputs.keep(task, order.tool, told))
 
 

@@ -16,6 +16,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from settled.activities import protocol
+from settled.activities.apart import apart
 from settled.activities.artifacts import JSON
 from settled.activities.attempt import Ended, Person, Terms, send
 from settled.activities.database import patiently, unavailable
@@ -162,8 +163,8 @@ class WriteActivities:
         self, prepared: Prepared, ended: Ended, connection: AsyncConnection | None = None
     ) -> protocol.Report:
         body: dict[str, Any] = {}
-        if ended.answer is not None:
-            text = json.dumps(ended.answer, ensure_ascii=False, sort_keys=True)
+        if (answer := ended.answer) is not None:
+            text = await apart(lambda: json.dumps(answer, ensure_ascii=False, sort_keys=True), answer)
             body["result"] = await self.stores.artifacts.put(text, JSON, connection)
         if ended.failure is not None:
             body["failure"] = vars(ended.failure)

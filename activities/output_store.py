@@ -9,9 +9,11 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from settled.activities import schema
+from settled.activities.apart import apart
 from settled.activities.artifacts import Artifacts
 from settled.activities.database import Database
-from settled.activities.outputs import REFERENCE, KeptOutput, Shown, lines_of
+from settled.activities.lines import Lines
+from settled.activities.outputs import REFERENCE, KeptOutput, Shown
 
 NAME = re.compile(rf"[0-9a-f]{{{REFERENCE},64}}")
 
@@ -37,7 +39,8 @@ class Outputs:
         digest = await self.artifacts.put(whole)
         if await self.of_task(task, digest):
             return digest
-        values = {"task": task, "digest": digest, "tool": tool, "lines": len(lines_of(whole))}
+        count = await apart(lambda: Lines.of(whole).count, whole)
+        values = {"task": task, "digest": digest, "tool": tool, "lines": count}
         try:
             async with self.database.write() as connection:
                 values["at"] = await self.database.now(connection)
@@ -84,4 +87,5 @@ class TaskOutputs:
             raise LookupError(f"this task has no output {name}; name one from the mark of a cut")
         if len(found) > 1:
             raise LookupError(f"several outputs begin with {name}; call the tool again whose output you want")
-        return (await self.outputs.artifacts.get(found[0].digest)).decode()
+        body = await self.outputs.artifacts.get(found[0].digest)
+        return await apart(body.decode, body)

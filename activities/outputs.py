@@ -13,13 +13,14 @@ The whole stays as an artifact. The tool `read_output` pages through it by the s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+
+from settled.activities.lines import MOST_LINE, Lines
 
 MOST_SHOWN = 30_000
 """Characters of a result that the model sees; the whole stays as an artifact."""
-MOST_LINE = 2_000
-"""Characters of a line. A longer one is wrapped, and each piece counts as a line: there is always one to page by."""
 MOST_PAGE = 20_000
 """Characters of a page: below what a result may have, so that a page is never cut itself."""
 ROOM_FOR_MARKS = 1_000
@@ -70,14 +71,6 @@ class Page:
         return "\n".join(_numbered(number, line) for number, line in enumerate(self.lines, self.first))
 
 
-def lines_of(text: str) -> list[str]:
-    """The lines of an output as they are numbered; pieces of a long one count as lines.
-
-    A character is never cut: these are characters and no halves of them, once the text is `clean`.
-    """
-    return [piece for line in text.removesuffix("\n").split("\n") for piece in _pieces(line)]
-
-
 def reference(text: str) -> str:
     """The name by which the model asks for more of the output; the beginning of its artifact's digest."""
     return hashlib.sha256(text.encode()).hexdigest()[:REFERENCE]
@@ -95,19 +88,18 @@ def laid_out(head: str, text: str, *, most: int = MOST_SHOWN, pages: bool = True
     uncut = f"{head}\n{NO_MARK}\n{text}" if text.startswith(MARK) else f"{head}\n{text}"
     if len(uncut) <= most:
         return Shown(text=uncut)
-    lines = lines_of(text)
+    lines = Lines.of(text)
     room = max(0, most - len(head) - ROOM_FOR_MARKS) // 2
     first = page(lines, 1, room)
-    rest = lines[first.last :]
-    count = _fitting(reversed(list(enumerate(rest, first.last + 1))), room)
-    last = Page(first=len(lines) - count + 1, lines=tuple(rest[len(rest) - count :]))
-    shown = [head, _mark(text, lines, first, last, pages=pages), str(first)]
+    ending = _fitting(islice(lines.backward(), lines.count - first.last), room)
+    last = Page(first=lines.count - len(ending) + 1, lines=tuple(reversed(ending)))
+    shown = [head, _mark(lines, first, last, pages=pages), str(first)]
     if last.first > first.last + 1:
         shown.append(f"[… lines {first.last + 1}-{last.first - 1} are left out here …]")
-    return Shown(text="\n".join([*shown, str(last)] if count else shown), whole=text)
+    return Shown(text="\n".join([*shown, str(last)] if ending else shown), whole=text)
 
 
-def page(lines: Sequence[str], first: int, most: int = MOST_PAGE, last: int | None = None) -> Page:
+def page(lines: Lines, first: int, most: int = MOST_PAGE, last: int | None = None) -> Page:
     """The lines from that one on, as many as fit; one at least.
 
     Args:
@@ -116,9 +108,8 @@ def page(lines: Sequence[str], first: int, most: int = MOST_PAGE, last: int | No
         most: characters that may be shown.
         last: the number of the last one wanted; none: to the end.
     """
-    wanted = lines[first - 1 : last]
-    count = max(1, _fitting(enumerate(wanted, first), most))
-    return Page(first=first, lines=tuple(wanted[:count]))
+    wanted = islice(lines.onward(first), None if last is None else last - first + 1)
+    return Page(first=first, lines=tuple(_fitting(wanted, most, at_least=1)))
 
 
 def is_cut(shown: str) -> bool:
@@ -135,34 +126,30 @@ def shortened(text: str, most: int) -> str:
     return f"{text[:half]}{mark}{text[-half:]}" if half > 0 else text[:most]
 
 
-def size_of(text: str, lines: Sequence[str]) -> str:
+def size_of(lines: Lines) -> str:
     """How large the output is, in words."""
-    wrapped = any(len(line) > MOST_LINE for line in text.split("\n"))
-    how = f" (one of more than {MOST_LINE} characters is wrapped, and each piece counts as a line)" if wrapped else ""
-    return f"{len(text)} characters in {len(lines)} {'line' if len(lines) == 1 else 'lines'}{how}"
+    wraps = f" (one of more than {MOST_LINE} characters is wrapped, and each piece counts as a line)"
+    unit = "line" if lines.count == 1 else "lines"
+    return f"{len(lines.text)} characters in {lines.count} {unit}{wraps if lines.wrapped else ''}"
 
 
-def _mark(text: str, lines: Sequence[str], first: Page, last: Page, *, pages: bool) -> str:
-    name = reference(text)
+def _mark(lines: Lines, first: Page, last: Page, *, pages: bool) -> str:
+    name = reference(lines.text)
     shown = f"{first.first}-{first.last}" + (f" and {last.first}-{last.last}" if last.lines else "")
     kept = f'{READ_OUTPUT} shows others, of output "{name}"' if pages else f'The whole is kept as output "{name}"'
-    return f"{MARK}{size_of(text, lines)}. Lines {shown} are shown. {kept}.]"
-
-
-def _pieces(line: str) -> list[str]:
-    return [line[start : start + MOST_LINE] for start in range(0, len(line), MOST_LINE)] or [""]
+    return f"{MARK}{size_of(lines)}. Lines {shown} are shown. {kept}.]"
 
 
 def _numbered(number: int, line: str) -> str:
     return f"{number}\t{line}"
 
 
-def _fitting(lines: Iterator[tuple[int, str]], most: int) -> int:
-    """How many of the numbered lines fit, one after the other."""
-    count = used = 0
-    for number, line in lines:
+def _fitting(numbered: Iterable[tuple[int, str]], most: int, *, at_least: int = 0) -> list[str]:
+    """The lines that fit, one after the other, in so many characters."""
+    fitting, used = list[str](), 0
+    for number, line in numbered:
         used += len(_numbered(number, line)) + 1
-        if used > most:
+        if used > most and len(fitting) >= at_least:
             break
-        count += 1
-    return count
+        fitting.append(line)
+    return fitting

@@ -9,8 +9,10 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from settled.activities.apart import apart
 from settled.activities.artifacts import clean
 from settled.activities.journal import Operation
+from settled.activities.layout import laid_out_json
 from settled.activities.outputs import MOST_SHOWN, Shown, laid_out, shortened
 from settled.activities.tool_errors import Failure
 from settled.activities.toolkit import Answer
@@ -23,6 +25,7 @@ MOST_NAMED = 500
 """Characters of a source or a version."""
 MOST_STORED = 8 * 1024 * 1024
 """Bytes of a result that are stored at all."""
+ALWAYS_STORABLE = frozenset({int, bool, type(None)})
 
 
 def answered(answer: Answer) -> dict[str, Any]:
@@ -31,19 +34,40 @@ def answered(answer: Answer) -> dict[str, Any]:
     A result that can't be put into JSON, or is too large to be stored, is still the result of a call that succeeded:
     its place is taken by a note.
     """
-    shown: dict[str, Any] = {"source": clean(answer.source)}
-    if answer.version:
-        shown["version"] = clean(answer.version)
-    try:
-        data = _storable(to_jsonable_python(answer.data))
-        size = len(json.dumps(data, ensure_ascii=False).encode())
     # A tool may hand back anything; whatever its conversion raises, the call itself has succeeded.
+    try:
+        return _stored(answer, to_jsonable_python(answer.data))
     except Exception as error:
-        note = f"the call succeeded, but its result has no JSON form ({type(error).__name__}: {error})"
-        return shown | {"data": None, "note": clean(note[:500])}
+        return _without_form(answer, error)
+
+
+async def answered_apart(answer: Answer) -> dict[str, Any]:
+    """The same; in a thread, where it is large."""
+    try:
+        # Not in the thread: what a tool hands back may be bound to this one, or be changed by the tool meanwhile.
+        data = to_jsonable_python(answer.data)
+        return await apart(lambda: _stored(answer, data), data)
+    except Exception as error:
+        return _without_form(answer, error)
+
+
+def _stored(answer: Answer, data: Any) -> dict[str, Any]:
+    data = _storable(data)
+    size = len(json.dumps(data, ensure_ascii=False).encode())
     if size > MOST_STORED:
-        return shown | {"data": None, "note": f"the call succeeded, but its result of {size} bytes is too large"}
-    return shown | {"data": data}
+        note = f"the call succeeded, but its result of {size} bytes is too large"
+        return _named(answer) | {"data": None, "note": note}
+    return _named(answer) | {"data": data}
+
+
+def _without_form(answer: Answer, error: Exception) -> dict[str, Any]:
+    note = f"the call succeeded, but its result has no JSON form ({type(error).__name__}: {error})"
+    return _named(answer) | {"data": None, "note": clean(note[:500])}
+
+
+def _named(answer: Answer) -> dict[str, Any]:
+    version = {"version": clean(answer.version)} if answer.version else {}
+    return {"source": clean(answer.source), **version}
 
 
 def _storable(value: Any) -> Any:
@@ -55,6 +79,8 @@ def _storable(value: Any) -> Any:
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case dict():
             return {clean(name): _storable(item) for name, item in value.items()}
+        case list() if ALWAYS_STORABLE.issuperset(map(type, value)):
+            return value
         case list():
             return [_storable(item) for item in value]
         case _:
@@ -88,7 +114,7 @@ def completed(body: Mapping[str, Any], *, repeated: bool = False, undone: bool =
     if len(text) <= MOST_SHOWN and not as_lines:
         return Shown(text=text)
     head = _json({name: value for name, value in shown.items() if name != "data"})
-    return laid_out(head, data if isinstance(data, str) else _json(data, indent=1), pages=pages)
+    return laid_out(head, data if isinstance(data, str) else clean(laid_out_json(data)), pages=pages)
 
 
 def failure_text(failure: Failure, *, status: str) -> str:
@@ -125,8 +151,8 @@ def standing_text(operation: Operation | None) -> tuple[ErrorKind, str]:
     )
 
 
-def _json(value: Any, indent: int | None = None) -> str:
-    return clean(json.dumps(value, ensure_ascii=False, default=str, indent=indent))
+def _json(value: Any) -> str:
+    return clean(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _cut(shown: Mapping[str, Any]) -> str:

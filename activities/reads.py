@@ -9,13 +9,14 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from settled.activities.apart import apart
 from settled.activities.attempt import Person, Terms, as_answer, call_tool
 from settled.activities.database import patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.lost import why_no_record
 from settled.activities.output_store import TaskOutputs
 from settled.activities.outputs import READ_OUTPUT
-from settled.activities.presenting import answered, completed, failure_text
+from settled.activities.presenting import answered_apart, completed, failure_text
 from settled.activities.progress import tool_progress
 from settled.activities.recall import recall
 from settled.activities.registry import Registry
@@ -55,8 +56,9 @@ class ReadActivities:
             record = await patiently(lambda: self.stores.tasks.get(str(info.workflow_id)), STORE_RETRY_SECONDS)
         try:
             async with heartbeats(tool_progress(read.tool)):
-                answer = answered(await self._run(read, record))
-                shown = completed(answer, pages=record is not None and READ_OUTPUT in record.tools)
+                answer = await answered_apart(await self._run(read, record))
+                pages = record is not None and READ_OUTPUT in record.tools
+                shown = await apart(lambda: completed(answer, pages=pages), answer)
         except asyncio.CancelledError:
             raise  # the task was cancelled, or the worker stops: a read may simply run again
         # A tool may raise anything, SystemExit included; its call still gets its one result.

@@ -14,12 +14,13 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from settled.activities.apart import apart
 from settled.activities.artifacts import JSON
 from settled.activities.attempt import Person, Terms, as_answer, call_tool
 from settled.activities.journal import UNSEEN, Entry, Operation
 from settled.activities.keys import remote_key, undoes_key_of
 from settled.activities.preparing import KEY_RESOURCE
-from settled.activities.presenting import answered
+from settled.activities.presenting import answered_apart
 from settled.activities.registry import Registry
 from settled.activities.settling import Lookup, Move, Patience, Promise, judge, next_move, wait_after
 from settled.activities.steady import steady
@@ -156,7 +157,8 @@ class SettlementActivities:
             return judged(replace(lookup, answer=None, note=f"what the lookup found can't be read: {error}"[:500]))
         if entry.event not in (Event.FOUND, Event.FOUND_UNDONE) or not isinstance(lookup.answer, Found):
             return entry
-        text = json.dumps(answered(as_answer(lookup.answer.answer, tool.name)), sort_keys=True)
+        answer = await answered_apart(as_answer(lookup.answer.answer, tool.name))
+        text = await apart(lambda: json.dumps(answer, sort_keys=True), answer)
         return _entry(operation, entry.event, **entry.body, result=await self.stores.artifacts.put(text, JSON))
 
 

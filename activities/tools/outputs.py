@@ -10,7 +10,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from settled.activities.outputs import lines_of, page, size_of
+from settled.activities.apart import apart
+from settled.activities.lines import Lines
+from settled.activities.outputs import page, size_of
 from settled.activities.toolkit import Answer, Arguments, Call, NotFound, Rejected, read
 
 SOURCE = "the executor's store"
@@ -38,12 +40,16 @@ async def read_output(asked: ReadOutput, call: Call) -> Answer:
         text = await call.outputs.read(asked.output)
     except LookupError as error:
         raise NotFound(str(error.args[0])) from error
-    lines = lines_of(text)
-    if asked.first > len(lines):
-        raise Rejected(f"first: output {asked.output} has {len(lines)} lines; {asked.first} is behind its end")
+    return Answer(data=await apart(lambda: _shown(text, asked), text), source=SOURCE)
+
+
+def _shown(text: str, asked: ReadOutput) -> str:
+    lines = Lines.of(text)
+    if asked.first > lines.count:
+        raise Rejected(f"first: output {asked.output} has {lines.count} lines; {asked.first} is behind its end")
     if asked.last is not None and asked.last < asked.first:
         raise Rejected(f"last: line {asked.last} comes before line {asked.first}; give the lower number first")
     shown = page(lines, asked.first, last=asked.last)
-    more = f"; for more, ask with first={shown.last + 1}" if shown.last < len(lines) else ", which is the end"
-    mark = f"[Output {asked.output} has {size_of(text, lines)}. Lines {shown.first}-{shown.last} are shown{more}.]"
-    return Answer(data=f"{mark}\n{shown}", source=SOURCE)
+    more = f"; for more, ask with first={shown.last + 1}" if shown.last < lines.count else ", which is the end"
+    mark = f"[Output {asked.output} has {size_of(lines)}. Lines {shown.first}-{shown.last} are shown{more}.]"
+    return f"{mark}\n{shown}"

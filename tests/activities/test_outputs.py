@@ -11,17 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from settled.activities.artifacts import clean
-from settled.activities.outputs import (
-    MOST_LINE,
-    MOST_PAGE,
-    MOST_SHOWN,
-    is_cut,
-    laid_out,
-    lines_of,
-    page,
-    reference,
-    shortened,
-)
+from settled.activities.lines import MOST_LINE, Lines
+from settled.activities.outputs import MOST_PAGE, MOST_SHOWN, is_cut, laid_out, page, reference, shortened
 from settled.activities.presenting import SMALL, answered, completed, completed_text
 from settled.activities.toolkit import Answer
 
@@ -34,6 +25,11 @@ def shown_lines(text: str) -> dict[int, str]:
     """The numbered lines that a cut output shows."""
     found = (NUMBERED.match(line) for line in text.split("\n"))
     return {int(line[1]): line[2] for line in found if line}
+
+
+def all_lines(text: str) -> list[str]:
+    """The lines of an output as they are numbered."""
+    return [line for _, line in Lines.of(text).onward(1)]
 
 
 def test_r87_head_and_tail_stay_with_the_numbers_that_they_have_in_the_whole() -> None:
@@ -103,7 +99,7 @@ def test_b23_no_character_is_cut_in_two_at_whatever_place_the_cut_falls(before: 
     assert shown.whole is not None
     shown.text.encode()
     shown.whole.encode()
-    pieces = lines_of(shown.whole)
+    pieces = all_lines(shown.whole)
     assert set("".join(pieces[:-1])) <= {"a", "\U0001f600"}
     assert pieces[-1].endswith("\ufffd")
 
@@ -145,9 +141,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"]) | st.just("\n"), max_si
 @given(st.lists(texts | st.integers(1, 9_000).map(lambda count: "y" * count), max_size=30).map("\n".join))
 def test_r88_paging_from_line_to_line_shows_the_whole_output_once(text: str) -> None:
     """Nothing is lost between two pages, and nothing is shown twice, whatever the lines are."""
-    lines, seen, first = lines_of(text), list[str](), 1
-    while first <= len(lines):
-        shown = page(lines, first, 5_000)
+    found, lines, seen, first = Lines.of(text), all_lines(text), list[str](), 1
+    while first <= found.count:
+        shown = page(found, first, 5_000)
         assert len(str(shown)) <= 5_000
         assert shown.first == first
         seen += shown.lines
@@ -165,9 +161,8 @@ def test_r87_a_cut_keeps_its_limit_and_what_it_shows_is_in_the_whole(text: str, 
     assert len(shown.text) <= 4_000 + MOST_LINE  # one line is shown at least
     assert (shown.whole is None) == (shown.text == f"{HEAD}\n{whole}")
     if shown.whole is not None:
-        lines = lines_of(whole)
         assert f'"{reference(whole)}"' in shown.text
-        assert f"{len(whole)} characters in {len(lines)} line" in shown.text
+        assert f"{len(whole)} characters in {Lines.of(whole).count} line" in shown.text
 
 
 def test_a_page_is_below_what_a_result_may_have() -> None:

@@ -17,7 +17,8 @@ from pydantic import BaseModel
 
 from settled.activities.artifacts import clean
 from settled.activities.journal import Operation, Subject
-from settled.activities.outputs import MOST_LINE, MOST_SHOWN
+from settled.activities.lines import MOST_LINE
+from settled.activities.outputs import MOST_SHOWN
 from settled.activities.presenting import (
     ADVICE,
     MOST_STORED,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +14,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from settled.activities.lines import Lines
 from settled.activities.output_store import TaskOutputs
-from settled.activities.outputs import MOST_SHOWN, READ_OUTPUT, reference
+from settled.activities.outputs import MOST_SHOWN, READ_OUTPUT, page, reference
 from settled.activities.stores import TaskRecord
 from settled.activities.toolkit import Answer, Arguments, Call, Scope, read, transaction
 from settled.local.messages_script import Reply, tool_use
@@ -25,7 +28,8 @@ from tests.readers import READER, library
 ONE_LINE = "0123456789" * 500_000
 EMOJI = "a" + "\U0001f600" * 40_000 + "\ud83d"
 LOG = "\n".join(f"line {number} of the log" for number in range(1, 10_001))
-OUTPUTS = {"one line": ONE_LINE, "emoji": EMOJI, "log": LOG}
+NUMBERS = list(range(1_000_000))
+OUTPUTS = {"one line": ONE_LINE, "emoji": EMOJI, "log": LOG, "numbers": NUMBERS}
 
 
 class Fetch(Arguments):
@@ -105,6 +109,30 @@ async def test_b23_ten_thousand_emoji_and_half_of_one_leave_every_request_valid(
     assert cut.endswith("\U0001f600\ufffd")
 
 
+async def test_the_worker_goes_on_while_megabytes_of_numbers_are_read_and_paged_through(desk: Desk) -> None:
+    """A million lines: nothing else of the worker's, such as a heartbeat, waits until they are laid out."""
+    gaps = list[float]()
+
+    async def watch() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            gaps.append(time.monotonic() - before)
+
+    watching = asyncio.create_task(watch())
+    name = reference(json.dumps(NUMBERS, indent=1))
+    desk.will_say(asks("fetch", name="numbers"), asks(READ_OUTPUT, output=name, first=500_000, last=500_001), "Read.")
+    handle = await desk.start("read them")
+    await desk.result(handle)
+    watching.cancel()
+    assert "1000002 lines. Lines 1-" in told(desk, 1)[0]
+    assert "500000\\t 499998,\\n500001\\t 499999," in told(desk, 2)[0]
+    assert max(gaps) < 3.0
+    events = (await handle.fetch_history()).events
+    attempts = [event.activity_task_started_event_attributes.attempt for event in events]
+    assert set(attempts) == {0, 1}
+
+
 async def test_r88_a_write_s_long_result_is_cut_and_kept_like_a_read_s(desk: Desk) -> None:
     """It was done once; reading more of what it answered does nothing again."""
     desk.will_say(
@@ -172,10 +200,8 @@ async def test_r88_paging_with_what_each_page_says_shows_every_line_once(desk: D
 
 def _firsts() -> list[int]:
     """The first lines of the log's pages."""
-    from settled.activities.outputs import lines_of, page
-
-    firsts, lines = [1], lines_of(LOG)
-    while (last := page(lines, firsts[-1]).last) < len(lines):
+    firsts, lines = [1], Lines.of(LOG)
+    while (last := page(lines, firsts[-1]).last) < lines.count:
         firsts.append(last + 1)
     return firsts
 
