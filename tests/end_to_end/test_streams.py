@@ -77,7 +77,7 @@ def slow(words: str, *more: Any, after: int) -> Stall:
 
 async def opened(desk: Desk, count: int = 1) -> None:
     """Wait until the task has made a request: before it is open, it has no stream."""
-    await desk.model.until(lambda model: model.count >= count)
+    await desk.model.until(lambda model: model.count >= count, 60)
 
 
 async def runs_of(desk: Desk, handle: WorkflowHandle[Any, Any]) -> list[WorkflowHistory]:
