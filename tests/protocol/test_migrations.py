@@ -109,7 +109,7 @@ async def test_migrating_again_changes_nothing(database: Database) -> None:
         after = await connection.run_sync(everything_in)
         versions = (await connection.exec_driver_sql("SELECT * FROM alembic_version")).all()
     assert before == after
-    assert versions == [("0005",)]
+    assert versions == [("0006",)]
     assert len(await Ledger(database).journal(KEY)) == 1
 
 

@@ -107,7 +107,7 @@ async def test_the_status_tells_the_database_its_revision_the_counts_and_the_ala
     said = await settled(url, "ledger", "status")
     told = {line[:12].strip(): line[12:] for line in said.lines}
     assert told["database"] == f"{url.partition('+')[0]}: {url}"
-    assert told["revision"] == "0005 (this release's)"
+    assert told["revision"] == "0006 (this release's)"
     assert told["operations"] == "2: 1 dispatched, 1 completed"
     assert told["alarms"] == "1: settled operations --alarms"
     assert told["epoch"] == "none is open: the ledger has its whole past"
