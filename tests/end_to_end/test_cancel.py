@@ -42,6 +42,7 @@ async def last_results(desk: Desk, handle: WorkflowHandle[Any, Any]) -> list[dic
 
 async def test_r91_a_cancel_reaches_a_model_request_in_flight(desk: Desk) -> None:
     """R48, R92: `aborted_model`; no call of an unfinished response is run."""
+    await desk.parts.provider.warm_up()  # which takes seconds
     hold = asyncio.Event()
     desk.will_say(Reply.of(reserve(), hold=hold))
     handle = await desk.start(GOAL)
