@@ -523,7 +523,7 @@ async def test_r29_a_budget_that_is_spent_while_a_summary_is_asked_again_leaves_
         handle = await desk.start({"goal": GOAL, "budget": {"requests": 2 + len(answers)}})
         result = await desk.result(handle)
         assert (result.end_reason, result.final_text) == (EndReason.MAX_REQUESTS, "")
-        assert (await status_of(handle)).last_text == ""
+        assert (await status_of(handle)).last_text == "I was about to"
         await assert_stands_in_the_conversation(desk, handle.id, result.head)
 
 
