@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 from settled.activities.artifacts import clean
@@ -49,9 +50,12 @@ def translate(error: BaseException) -> ToolError:
     return Unclear(f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__)
 
 
-def _wait(seconds: float) -> float | None:
-    """A wait that can be waited; a service may ask for any."""
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+def _wait(after: object) -> float | None:
+    """A wait that can be waited; a service may ask for any, and a tool may hand on anything."""
+    seconds = after.total_seconds() if isinstance(after, timedelta) else after
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        return None
+    return max(0.0, seconds)
 
 
 def _said(error: BaseException) -> str:

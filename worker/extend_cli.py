@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from settled.worker.options import AsJson, person
+from settled.worker.options import AsJson, Timeout, person
 from settled.worker.printing import WRONG_USE_EXIT, say_table, stop
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ def extend(
     wall_seconds: Annotated[float | None, typer.Option(help="Seconds to add; from now, if time is over.")] = None,
     because: Annotated[str, typer.Option(help="Why; stands in the task's history.")] = "",
     who: Annotated[str, typer.Option(help="Who says so.", show_default="the login name")] = "",
-    timeout: Annotated[
-        float, typer.Option(min=1, max=3600, help="Seconds that a worker has to take it.")
-    ] = ANSWER_SECONDS,
+    timeout: Timeout = ANSWER_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Add to a task's budget, over Temporal (TEMPORAL_ADDRESS): one amount or several, for limits that it has."""

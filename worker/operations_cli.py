@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from settled.worker.options import AsJson, Because, Who, person
+from settled.worker.options import AsJson, Because, Timeout, Who, person
 from settled.worker.printing import WRONG_USE_EXIT, moment, safe, say_table, stamp, stop
 from settled.worker.settings import load_settings
 from settled.workflows.contract.operation import OperationState, Resolution, Resolved
@@ -76,9 +76,7 @@ def resolve(
     ] = False,
     because: Because = "",
     who: Who = "",
-    timeout: Annotated[
-        float, typer.Option(min=1, max=3600, help="Seconds that a worker has to take it.")
-    ] = ANSWER_SECONDS,
+    timeout: Timeout = ANSWER_SECONDS,
 ) -> None:
     """Say what became of an operation that needs a person. Look it up at the service first: nobody checks the word."""
     given = {Resolved.COMPLETED: completed, Resolved.NOT_EXECUTED: not_executed, Resolved.UNDONE: undone}

@@ -14,6 +14,7 @@ MOST_NAME = 200
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Because = Annotated[str, typer.Option(help="How it is known; stands in the records for good.")]
 Who = Annotated[str, typer.Option(help="Who says so.", show_default="the login name")]
+Timeout = Annotated[float, typer.Option(min=1, max=3600, help="Seconds that a worker has to take it.")]
 
 
 def person(who: str) -> str:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import math
+from datetime import timedelta
+from typing import Any
 
 import httpx2
 import pytest
@@ -73,10 +75,13 @@ def test_r37_a_limit_says_when_to_come_back() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "after"),
-    [(0.0, 0.0), (-5.0, 0.0), (1e9, 1e9), (math.inf, None), (-math.inf, None), (math.nan, None)],
+    [
+        *((0.0, 0.0), (-5.0, 0.0), (1e9, 1e9), (math.inf, None), (-math.inf, None), (math.nan, None)),
+        *((timedelta(seconds=7), 7.0), ("7", None), (None, None)),
+    ],
     ids=str,
 )
-def test_r37_a_wait_that_is_no_time_is_not_passed_on(asked: float, after: float | None) -> None:
+def test_r37_a_wait_that_is_no_time_is_not_passed_on(asked: Any, after: float | None) -> None:
     """It becomes a retry's delay, and JSON in the ledger."""
     assert failure_of(RateLimited("slow down", after=asked)).after == after
 
