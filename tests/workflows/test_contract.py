@@ -95,7 +95,7 @@ SAMPLES: list[Value] = [
     *(STATE, FINDING, CRITERION, BUDGET, TARGET, RESOLUTION),
     *(REPEATS, RESEND, turn.Compact()),
     turn.Ask(head=D1, results=(RESULT,), repeats=REPEATS, max_tokens=2_000, compact=True, requests_left=2, stream=True),
-    stream.TextPiece(request="r/1", attempt=2, model="m", start=3, text="x", whole=True),
+    stream.TextPiece(request="r/1", attempt=2, model="m", start=3, text="x", whole=True, stop_reason="end_turn"),
     turn.Read(head=D1, slot=1, tool="look_up", seconds=2.5, attempts=3),
     Turn(
         head=D1,
