@@ -18,7 +18,7 @@ demo: $(READY) ## run a task whose write loses its reply, on a real server; KEEP
 test: $(READY) ## run the tests, on SQLite and on a PostgreSQL of their own; without those that are long
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not long"
 
-test-long: $(READY) ## run the tests that take more than ten seconds each: storms, demos, long tasks, large models
+test-long: $(READY) ## run the tests that take long: demos, long tasks, large models, more crash points
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m long
 
 smoke: $(READY) ## run a task on a real small model, if its packages are installed; SMOKE_PYTHON=another Python that has them

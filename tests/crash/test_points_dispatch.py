@@ -130,6 +130,7 @@ async def test_a_dispatch_that_is_interrupted_has_one_effect(on_stage: OnStage, 
         await plays(stage, step, act)
 
 
+@pytest.mark.long
 @ACTS
 @each(RESEND)
 async def test_a_second_send_that_is_interrupted_has_one_effect(on_stage: OnStage, step: Step, act: Act) -> None:
@@ -269,6 +270,7 @@ UNDO = (
 )
 
 
+@pytest.mark.long
 @ACTS
 @each(UNDO)
 async def test_an_undo_that_is_interrupted_is_settled_together_with_what_it_takes_back(

@@ -158,7 +158,7 @@ async def test_a_lookup_that_finds_something_unreadable_counts_as_failed_and_pat
     """A person is asked in the end; a settlement that fails for ever would ask nobody."""
     profiles = {"putter": CLERK.model_copy(update={"tools": ("put",), "on_needs_human": "end"})}
     registry = writing(loses=True, lookup=find_a_list)
-    async with open_desk(temporal, tmp_path, registry=registry, profiles=profiles, patience_seconds=0.3) as desk:
+    async with open_desk(temporal, tmp_path, registry=registry, profiles=profiles, patience_seconds=2.0) as desk:
         desk.will_say(tool_use("put", {"number": "1"}))
         result = await desk.run("go")
         assert result.end_reason is EndReason.UNRESOLVED_OPERATION
