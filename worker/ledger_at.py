@@ -49,6 +49,8 @@ async def existing_database(*, writing: bool = False) -> AsyncIterator[Database]
         yield database
     except DBAPIError as error:
         raise ConfigurationError(f"SETTLED_DATABASE_URL: {_why(error)}") from error
+    except BrokenPipeError:
+        raise  # of the output, whose reader has read enough
     except OSError as error:
         raise ConfigurationError(f"SETTLED_DATABASE_URL: the database can't be opened: {_first_line(error)}") from error
     finally:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from settled.activities.database import Database
-from settled.worker.ledger_at import generation_in
+from settled.worker.ledger_at import existing_database, generation_in
 from tests.worker.command import SETTLED, Said, settled
 from tests.worker.test_operations import KEY, fill
 
@@ -163,3 +163,14 @@ async def test_who_has_read_enough_ends_a_command_without_a_word(sqlite_url: str
     os.close(writer)
     _, err = await process.communicate()
     assert (await process.wait(), err) == (141, b"")
+
+
+async def test_an_output_that_nobody_reads_any_more_is_no_fault_of_the_database(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`settled transcript … | head -1`: it prints while it reads."""
+    await fill(sqlite_url)
+    monkeypatch.setenv(PLACE, sqlite_url)
+    with pytest.raises(BrokenPipeError):
+        async with existing_database():
+            raise BrokenPipeError
