@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from settled.activities.schema import metadata
 from tests.desk import Desk, open_desk, temporal_server
+from tests.ledgers import make_tables, new_ledger
 from tests.postgres import PostgresServer, postgres_server
 
 
@@ -33,23 +35,33 @@ async def postgres() -> AsyncIterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture
-async def postgres_url(postgres: PostgresServer) -> AsyncIterator[str]:
-    """A database on PostgreSQL that nobody has used."""
-    made = await postgres.new_database()
-    yield made
-    await postgres.take_back(made)
+@pytest.fixture(scope="session")
+def postgres_ledgers() -> list[str]:
+    """Ledgers on PostgreSQL that have been used and emptied again: to make their tables takes far longer."""
+    return []
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    """A database on SQLite that nobody has used."""
-    return f"sqlite+aiosqlite:///{tmp_path / 'settled.db'}"
+async def postgres_url(postgres: PostgresServer, postgres_ledgers: list[str]) -> AsyncIterator[str]:
+    """A ledger on PostgreSQL that nobody has used."""
+    if not postgres_ledgers:
+        postgres_ledgers.append(await postgres.new_database())
+        await make_tables(postgres_ledgers[-1])
+    url = postgres_ledgers.pop()
+    yield url
+    await postgres.clear(url, kept=set(metadata.tables))
+    postgres_ledgers.append(url)
+
+
+@pytest.fixture
+async def sqlite_url(tmp_path: Path) -> str:
+    """A ledger on SQLite that nobody has used."""
+    return await new_ledger(tmp_path / "settled.db")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> str:
-    """A database that nobody has used, on each of the stores that are supported."""
+    """A ledger that nobody has used, on each of the stores that are supported."""
     made: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
     return made
 

@@ -37,6 +37,7 @@ from settled.workflows.contract.names import AGENT_TASK, TASK_NOT_SUCCEEDED, set
 from settled.workflows.contract.operation import OperationView, SettlementStep
 from settled.workflows.contract.result import StatusReport, TaskResult
 from settled.workflows.converter import data_converter
+from tests.ledgers import new_ledger
 
 FAST = ["history.transferProcessorMaxPollRPS=5000", "history.timerProcessorMaxPollRPS=5000"]
 """The stock dev server paces single workflows; without that, a turn takes a third of the time."""
@@ -263,6 +264,8 @@ async def open_desk(
             "task_queue": f"agents-{uuid4().hex[:8]}",
             "model_url": served.url,
         }
+        if not (file := folder / "settled.db").exists():
+            await new_ledger(file)
         configured = Settings(**(places | quick | settings))
         made_of = await stack.enter_async_context(parts(configured, known, profiles or {"stock-clerk": CLERK}))
         http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, verify=trusted()))

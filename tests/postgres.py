@@ -17,20 +17,20 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from itertools import count
 from pathlib import Path
 
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import NullPool
+import asyncpg  # type: ignore[import-untyped]  # it comes without types
 
 ROOT = Path(__file__).parents[1]
 """Where `python -m` finds the tests."""
 DISTRIBUTIONS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 NOBODY = 65_534
+REVISION = "alembic_version"
+"""The table that says which tables there are: it stays with them."""
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 INITDB = ("--username=settled", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions")
@@ -156,21 +156,36 @@ class PostgresServer:
         return self.url(name)
 
     async def take_back(self, url: str) -> None:
-        """Empty a database, whoever is connected to it, for the next caller. To make a new one takes far longer."""
-        name = url.rpartition("/")[2]
-        await self.tell(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        """Take everything out of a database, whoever is connected to it, for the next caller."""
+        name = await self._alone(url)
         await self.tell("DROP SCHEMA public CASCADE; CREATE SCHEMA public", name)
         self._free.append(name)
 
+    async def clear(self, url: str, kept: Collection[str]) -> None:
+        """Take every row out of these tables, and every other table out of the database, whoever is connected to it."""
+        name = await self._alone(url)
+        tables = {
+            str(row[0]) for row in await self.tell("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name)
+        }
+        dropped = [f"DROP TABLE {table} CASCADE" for table in sorted(tables.difference(kept, {REVISION}))]
+        await self.tell("; ".join([*dropped, f"TRUNCATE {', '.join(sorted(tables.intersection(kept)))}"]), name)
+
+    async def _alone(self, url: str) -> str:
+        """Throw everybody out of a database; returns its name."""
+        name = url.rpartition("/")[2]
+        await self.tell(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        return name
+
     async def tell(self, statements: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Run statements, divided by semicolons, as the server's own operator; returns the last one's rows."""
-        engine = create_async_engine(self.url(database), isolation_level="AUTOCOMMIT", poolclass=NullPool)
-        async with engine.connect() as connection:
+        connection = await asyncpg.connect(host="127.0.0.1", port=self.port, user="settled", database=database)
+        try:
             rows: list[tuple[object, ...]] = []
             for statement in statements.split(";"):
-                result = await connection.execute(text(statement))
-                rows = [tuple(row) for row in result] if result.returns_rows else []
+                rows = [tuple(row) for row in await connection.fetch(statement)]
             return rows
+        finally:
+            await connection.close()
 
     def log(self) -> str:
         """What it has said so far."""

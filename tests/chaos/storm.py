@@ -156,7 +156,7 @@ class Storm:
         ended = await self.tasks.ended()
         operations = await self._operations(ended, effects)
         judgement = judge(seen(effects), operations, ended)
-        lines = []
+        lines = [line for task in ended if not task.closed for line in await self.tasks.waiting(task.id)]
         for finding in judgement.findings if self.books else ():
             lines += await told(finding, self.books, effects, LANDS_WITHIN)
         return Verdict(judgement, ended, lines)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from google.protobuf.json_format import MessageToJson
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
@@ -108,6 +109,14 @@ class Tasks:
 
     async def _status(self, task: str) -> WorkflowExecutionStatus | None:
         return (await self.client.get_workflow_handle(task).describe()).status
+
+    async def waiting(self, task: str) -> list[str]:
+        """What a task that isn't closed is waiting for, in words."""
+        described = (await self.client.get_workflow_handle(task).describe()).raw_description
+        lines = [f"    {task} run {described.workflow_execution_info.execution.run_id}"]
+        for pending in (described.pending_workflow_task, *described.pending_activities, *described.pending_children):
+            lines.append("    pending: " + MessageToJson(pending, indent=None)[:600])
+        return lines
 
     async def ended(self) -> list[Ended]:
         """What each task came to, by its last run."""

@@ -146,11 +146,11 @@ async def test_a_database_that_is_in_no_file_is_not_watched(name: str) -> None:
 
 
 async def test_a_new_ledger_is_made_with_a_warning_and_an_old_one_is_opened_without(
-    url: str, caplog: pytest.LogCaptureFixture
+    empty_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On both stores: a worker that finds an empty database can't tell whether there was a ledger before."""
     caplog.set_level(logging.WARNING)
-    opened = Database(url)
+    opened = Database(empty_url)
     try:
         await migrate(opened)
         assert caplog.text.count(NEW) == 1

@@ -26,8 +26,8 @@ from tests.protocol.stories import KEY, order
 
 
 @pytest.fixture
-async def database(url: str) -> AsyncIterator[Database]:
-    opened = Database(url)
+async def database(empty_url: str) -> AsyncIterator[Database]:
+    opened = Database(empty_url)
     yield opened
     await opened.close()
 
@@ -111,6 +111,18 @@ async def test_migrating_again_changes_nothing(database: Database) -> None:
     assert before == after
     assert versions == [("0006",)]
     assert len(await Ledger(database).journal(KEY)) == 1
+
+
+async def test_a_worker_that_finds_the_tables_as_they_are_to_be_waits_for_nobody(database: Database) -> None:
+    await migrate(database)
+    other = Database(database.url)
+    async with database.write() as connection:
+        await connection.execute(schema.tasks.delete())  # it holds what there is to hold
+        starting = asyncio.create_task(migrate(other))
+        started, _ = await asyncio.wait({starting}, timeout=10)
+    await starting
+    await other.close()
+    assert started
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(database: Database) -> None:
