@@ -124,7 +124,7 @@ class AgentTask:
         elif answers.ran_out_of_time(error):
             task.state = loop.after_cut_request(task.current, attempts)
             # It fails before the deadline, if the next attempt would come after it: what is to happen is decided then.
-            await waits.for_deadline(task, given)
+            await waits.for_deadline(task, given, answers.next_attempt_after(error))
         else:
             task.state = loop.after_model_failure(task.current, str(error.cause), attempts)
 

@@ -8,6 +8,7 @@ is what failed in a way that the activity doesn't mean.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -20,6 +21,10 @@ from settled.workflows.loop import UnknownCommand, recheck_after
 
 AGAIN_SECONDS = 1.0
 """Until an activity is first asked again; the wait doubles up to an hour."""
+LONGEST_PAUSE = timedelta(seconds=60)
+"""Between two attempts of a model request or a read, unless it names another one itself."""
+OVER = (TimeoutType.SCHEDULE_TO_START, TimeoutType.SCHEDULE_TO_CLOSE)
+"""The timeouts after which there is no further attempt."""
 Answer = TypeVar("Answer", bound=Value)
 
 
@@ -80,8 +85,20 @@ def read_answer(shape: type[Answer], given: Any, fit: Callable[[Answer], bool] =
 
 def ran_out_of_time(error: ActivityError) -> bool:
     """Whether a request or a read ended because of the task's deadline: it is over, or before the next attempt."""
-    over = isinstance(error.cause, TimedOut) and error.cause.type is TimeoutType.SCHEDULE_TO_CLOSE
+    over = isinstance(error.cause, TimedOut) and error.cause.type in OVER
     return over or error.retry_state is RetryState.TIMEOUT
+
+
+def next_attempt_after(error: ActivityError) -> float:
+    """Seconds until what ran out of time may be tried again, if the deadline hasn't come by then.
+
+    It needn't come: the server has been seen to time out an attempt that might have waited for days, as soon as
+    somebody changed its options; and somebody may have given it a timeout of its own.
+    """
+    if isinstance(error.cause, TimedOut) and error.cause.type in OVER:
+        return AGAIN_SECONDS
+    named = error.cause.next_retry_delay if isinstance(error.cause, ApplicationError) else None
+    return (named or LONGEST_PAUSE).total_seconds()
 
 
 def attempts_of(error: ActivityError) -> int | None:

@@ -15,7 +15,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from settled.workflows import fits
-from settled.workflows.answers import answer_of, ran_out_of_time, read_answer
+from settled.workflows.answers import LONGEST_PAUSE, answer_of, ran_out_of_time, read_answer
 from settled.workflows.contract import names
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.loop import Ending
@@ -76,7 +76,7 @@ async def request_model(ask: Ask, conduct: Conduct, left: float) -> Turn:
         schedule_to_close_timeout=timedelta(seconds=max(LEAST_SECONDS, left)),
         start_to_close_timeout=timedelta(seconds=conduct.model_seconds),
         heartbeat_timeout=timedelta(seconds=30),
-        retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=60), maximum_attempts=conduct.model_attempts),
+        retry_policy=RetryPolicy(maximum_interval=LONGEST_PAUSE, maximum_attempts=conduct.model_attempts),
     )
 
 

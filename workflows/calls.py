@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from settled.workflows import asks, budgets, loop, reporting, waits
+from settled.workflows import answers, asks, budgets, loop, reporting, waits
 from settled.workflows.contract.calls import CallResult
 from settled.workflows.contract.operation import Order, Standing
 from settled.workflows.contract.turn import Effect, Proposal
@@ -56,10 +56,10 @@ async def _run_call(task: LiveTask, call: Proposal) -> CallResult | None:
         return await asks.run_read(task.current.head, call, task.current.opened.conduct, task.seconds_left())
     except asyncio.CancelledError:
         return None
-    except ActivityError:
+    except ActivityError as error:
         if workflow.cancellation_reason() is None:
             # As a model request, it fails before the deadline if the next attempt would come after it.
-            await waits.for_deadline(task, given)
+            await waits.for_deadline(task, given, answers.next_attempt_after(error))
         return None
 
 

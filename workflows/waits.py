@@ -90,15 +90,16 @@ async def _review(task: LiveTask) -> None:
         task.state = loop.with_ledger(task.current, ledger)
 
 
-async def for_deadline(task: LiveTask, given: float) -> None:
+async def for_deadline(task: LiveTask, given: float, most: float) -> None:
     """Wait until the task's deadline, or until it is another one.
 
     Args:
         task: whose deadline it is.
         given: the task's seconds, from which the deadline follows that is waited for.
+        most: seconds after which it can't have been the deadline that was in the way.
     """
     if (left := task.seconds_left()) > 0:
-        await _until(lambda: budgets.limits_of(task.current).wall_seconds != given, left)
+        await _until(lambda: budgets.limits_of(task.current).wall_seconds != given, min(left, most))
 
 
 async def _until(condition: Callable[[], bool], seconds: float | None) -> None:
