@@ -146,7 +146,8 @@ class Asking:
         command = without_response(trouble, means, tried_enough=enough)
         if command is None:
             activity.heartbeat({OVERLOADS: in_a_row})  # the next attempt is told so
-            raise trouble.failure(info.attempt)
+            # What led to it stays here: the HTTP library quotes what it can't send, the provider's key among it.
+            raise trouble.failure(info.attempt) from None
         return command
 
     def usage(self, stored: Stored, request: Request) -> Usage:
