@@ -217,7 +217,9 @@ def _has_input(block: Block) -> bool:
 
 
 def _append(name: str) -> Callable[[_Pieces, Block, Block], None]:
-    def apply(pieces: _Pieces, _block: Block, delta: Block) -> None:
+    def apply(pieces: _Pieces, block: Block, delta: Block) -> None:
+        if not isinstance(block.get(name) or "", str):  # else it fails where they are joined, under who only watches
+            raise TypeError(f"a block whose {name} is no text")
         pieces.words.setdefault(name, []).append("" + delta[name])
 
     return apply

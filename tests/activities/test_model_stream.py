@@ -464,6 +464,11 @@ MALFORMED: dict[str, tuple[list[Event], str, str]] = {
         "content_block_delta",
         '{"index": 0, "delta": {"type": "input_json_delta", "partial_json": 5}}',
     ),
+    "words on a text that is none": (
+        [START, block({"type": "text", "text": 7})[0]],
+        "content_block_delta",
+        '{"index": 0, "delta": {"type": "text_delta", "text": "x"}}',
+    ),
     "a stop of no block": ([START], "content_block_stop", '{"index": 0}'),
     "a stop of a block twice": ([START, *text("a")], "content_block_stop", '{"index": 0}'),
 }
