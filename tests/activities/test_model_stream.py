@@ -111,8 +111,6 @@ def test_counts_that_the_end_does_not_know_stay_as_the_start_said_them() -> None
         "output_tokens": 9,
         "cache_read_input_tokens": 3,
     }
-    silent = ("message_delta", {"delta": {"stop_reason": "end_turn"}})
-    assert message(START, silent, STOP)["usage"]["output_tokens"] == 1
 
 
 def test_r25_thinking_keeps_its_text_and_its_signature() -> None:
@@ -347,6 +345,15 @@ def test_r25_what_stands_beside_the_delta_is_the_message_s() -> None:
 def test_r25_a_count_that_is_null_is_kept_where_there_was_none() -> None:
     end = ("message_delta", {"delta": {"stop_reason": "end_turn"}, "usage": {"server_tool_use": None}})
     assert message(START, end, STOP)["usage"]["server_tool_use"] is None
+
+
+@pytest.mark.parametrize("said", [None, {}, {"input_tokens": None}, {"output_tokens": None}], ids=str)
+def test_r52_the_start_s_count_of_what_was_written_is_none_of_the_whole(said: Json | None) -> None:
+    """A response whose end doesn't say it would have cost next to nothing, and be none of unknown cost."""
+    end = ("message_delta", {"delta": {"stop_reason": "end_turn"}, "usage": said})
+    usage = message(START, *text("Hello"), end, STOP)["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"]) == (7, None)
+    assert message(START, ended(), end, STOP)["usage"]["output_tokens"] == 9, "an end that said it stands"
 
 
 @pytest.mark.parametrize("reason", REASONS)
