@@ -17,7 +17,13 @@ from settled.activities.database import Database, patiently
 from settled.activities.heartbeats import heartbeats
 from settled.activities.model_errors import MOST_REQUEST_ID, Remedy, RequestFailed, Trouble, classify
 from settled.activities.model_provider import MOST_TOKENS, Provider, Received
-from settled.activities.no_response import OVERLOADS, OVERLOADS_BEFORE_FALLBACK, overloads, without_response
+from settled.activities.no_response import (
+    OVERLOADS,
+    OVERLOADS_BEFORE_FALLBACK,
+    TOO_LONG,
+    overloads,
+    without_response,
+)
 from settled.activities.prices import Prices
 from settled.activities.progress import ModelProgress
 from settled.activities.publishing import publishing
@@ -145,8 +151,9 @@ class Asking:
         enough = in_a_row >= OVERLOADS_BEFORE_FALLBACK or info.attempt == most
         command = without_response(trouble, means, tried_enough=enough)
         if command is None:
-            activity.heartbeat({OVERLOADS: in_a_row})  # the next attempt is told so
-            raise trouble.failure(info.attempt)
+            activity.heartbeat({OVERLOADS: in_a_row, TOO_LONG: request.tries - 1})  # the next attempt is told so
+            # What led to it stays here: the HTTP library quotes what it can't send, the provider's key among it.
+            raise trouble.failure(info.attempt) from None
         return command
 
     def usage(self, stored: Stored, request: Request) -> Usage:

@@ -110,7 +110,7 @@ def classify(error: Exception) -> Trouble:
     Args:
         error: whatever the request raised.
     """
-    text = " ".join(clean(str(error)).split())[:MOST_TEXT]
+    text = " ".join(clean(f"{error}{_cause(error)}").split())[:MOST_TEXT]
     request_id = clean(str(getattr(error, "request_id", None) or ""))[:MOST_REQUEST_ID]
     message = f"{type(error).__name__}: {text}" + (f" (request {request_id})" if request_id else "")
     remedy = _remedy(error)
@@ -122,6 +122,14 @@ def classify(error: Exception) -> Trouble:
         again=_may_pass(error),
         allowed=_allowed(remedy, str(error)),
     )
+
+
+def _cause(error: Exception) -> str:
+    """What the HTTP library says of an error of which the SDK only says that it is one of the connection."""
+    cause = error.__cause__
+    # A header that can't be sent is quoted in full; the one that is wrong is the key's, most likely.
+    untold = not isinstance(cause, httpx2.TransportError) or isinstance(cause, httpx2.LocalProtocolError)
+    return "" if untold else f" ({type(cause).__name__}{f': {cause}' if str(cause) else ''})"
 
 
 def _remedy(error: Exception) -> Remedy:

@@ -38,6 +38,8 @@ class Accumulator:
         self._message: dict[str, Any] | None = None
         self.stopped = False
         self._reason_given = False
+        self._counted = False
+        """Whether the end said how many tokens were written: what the start says of them is of the start."""
         self._open: dict[int, _Pieces] = {}
         """The blocks that have not stopped, and what has arrived of each."""
         self._broken: set[int] = set()
@@ -82,6 +84,8 @@ class Accumulator:
         reason = message["stop_reason"]
         if self._broken and isinstance(reason, str) and reason in RUNNING_REASONS | RETURNED_REASONS:
             raise StreamError("the stream ended within a tool's input")
+        if not self._counted and isinstance(usage := message.get("usage"), dict) and "output_tokens" in usage:
+            usage["output_tokens"] = None
         return message
 
     def tool_in_writing(self) -> str | None:
@@ -138,7 +142,9 @@ class Accumulator:
         message.update(data["delta"])
         self._reason_given = self._reason_given or "stop_reason" in data["delta"]
         usage = message.setdefault("usage", {})
-        for name, counted in (data.get("usage") or {}).items():
+        said = data.get("usage") or {}
+        self._counted = self._counted or said.get("output_tokens") is not None
+        for name, counted in said.items():
             if counted is not None or name not in usage:  # null: what the start said still holds
                 usage[name] = counted
         # What stands beside the two is the message's, too.
@@ -217,7 +223,9 @@ def _has_input(block: Block) -> bool:
 
 
 def _append(name: str) -> Callable[[_Pieces, Block, Block], None]:
-    def apply(pieces: _Pieces, _block: Block, delta: Block) -> None:
+    def apply(pieces: _Pieces, block: Block, delta: Block) -> None:
+        if not isinstance(block.get(name) or "", str):  # else it fails where they are joined, under who only watches
+            raise TypeError(f"a block whose {name} is no text")
         pieces.words.setdefault(name, []).append("" + delta[name])
 
     return apply

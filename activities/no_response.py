@@ -20,6 +20,8 @@ from settled.workflows.contract.turn import Compact, End, Resend
 OVERLOADS_BEFORE_FALLBACK = 2
 """A model that is overloaded once may not be so a second later; another model costs a conversation of its own."""
 OVERLOADS = "overloads"
+TOO_LONG = "too_long"
+"""Under these names the next attempt is told how many there were."""
 
 
 def without_response(trouble: Trouble, means: Means, *, tried_enough: bool) -> End | Resend | Compact | None:
@@ -53,5 +55,15 @@ def overloads(trouble: Trouble, noted: Sequence[Any]) -> int:
     """
     if trouble.remedy is not Remedy.FALL_BACK:
         return 0
-    before = noted[0].get(OVERLOADS) if noted and isinstance(noted[0], Mapping) else None
-    return 1 + (before if isinstance(before, int) else 0)
+    return 1 + number_of(OVERLOADS, noted)
+
+
+def number_of(name: str, noted: Sequence[Any]) -> int:
+    """A number that the attempt before has noted; 0 where it hasn't.
+
+    Args:
+        name: of the number.
+        noted: its heartbeat details.
+    """
+    before = noted[0].get(name) if noted and isinstance(noted[0], Mapping) else None
+    return before if isinstance(before, int) else 0

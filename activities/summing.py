@@ -13,6 +13,7 @@ from temporalio import activity
 from settled.activities.asking import Asking, Request, given_time
 from settled.activities.compacting import Compaction, Prepared, exhausted
 from settled.activities.model_errors import RequestFailed, Trouble
+from settled.activities.no_response import TOO_LONG, number_of
 from settled.activities.rerooting import taken_over
 from settled.activities.responses import Purpose
 from settled.activities.roots import Root
@@ -42,7 +43,8 @@ class Summing:
         limits = await self.asking.provider.limits(model)
         compaction = Compaction(stores=self.stores, record=self.record, limits=limits)
         most = TRIES if ask.requests_left is None else min(TRIES, max(1, ask.requests_left))
-        turn, tries = Turn(head=ask.head, next=Compact()), 0
+        # What an attempt before has found too long isn't asked again.
+        turn, tries = Turn(head=ask.head, next=Compact()), number_of(TOO_LONG, activity.info().heartbeat_details)
         while isinstance(turn.next, Compact) and tries < most:
             tries += 1
             turn = await self._once(compaction, ask, tries)

@@ -32,6 +32,7 @@ class CountingTransport(httpx2.AsyncBaseTransport):
 
         Raises:
             NotSent: no connection could be made, and no other request was begun, neither before nor meanwhile.
+            LocalProtocolError: it can't be written as it is.
         """
         self.begun += 1
         try:
@@ -41,6 +42,10 @@ class CountingTransport(httpx2.AsyncBaseTransport):
                 raise
             self.begun = 0
             raise NotSent(f"no connection to {request.url.host}: {type(error).__name__}") from error
+        except httpx2.LocalProtocolError:
+            # It quotes the header that is wrong, which may hold a key; and the model is told.
+            words = "the request can't be written; a header ends in white space, or has a line break, most likely"
+            raise httpx2.LocalProtocolError(words, request=request) from None
 
     async def aclose(self) -> None:
         """Give back the connections."""

@@ -80,6 +80,18 @@ def _warn(settings: Settings) -> None:
         )
 
 
+def _check_keys(settings: Settings) -> None:
+    """See that the provider's key can be sent at all. What it is doesn't show up anywhere.
+
+    Raises:
+        ConfigurationError: it can't.
+    """
+    for name in PROVIDER_KEYS if settings.model_url is None else ():
+        key = os.environ.get(name, "")
+        if any(character.isspace() or not character.isprintable() for character in key):
+            raise ConfigurationError(f"{name}: holds white space or a line break, maybe at its end; write it without")
+
+
 async def run_worker(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then let running activities end.
 
@@ -87,6 +99,7 @@ async def run_worker(settings: Settings) -> None:
         ConfigurationError: a setting, a tool or a profile doesn't fit, or Temporal can't be reached.
     """
     _warn(settings)
+    _check_keys(settings)
     registry = discover()
     profiles = load_profiles(settings.agents, registry)
     stop = asyncio.Event()

@@ -324,7 +324,7 @@ async def test_a_server_that_is_not_there_is_tried_again() -> None:
             await provider.close()
     failure = classify(raised.value).failure()
     assert not failure.non_retryable
-    assert failure.message == "APIConnectionError: Connection error."
+    assert failure.message == "APIConnectionError: Connection error. (ConnectError: All connection attempts failed)"
 
 
 @pytest.mark.parametrize(
@@ -474,7 +474,7 @@ async def test_r94_an_error_within_a_stream_names_its_request_too(line: Line, st
 
 async def test_r94_an_error_before_any_response_has_no_request_to_name(line: Line) -> None:
     trouble = await line.trouble(CutStream(after_events=0, how=Cut.RESET))
-    assert (trouble.request_id, trouble.message) == ("", "APIConnectionError: Connection error.")
+    assert (trouble.request_id, trouble.message) == ("", "APIConnectionError: Connection error. (ReadError)")
 
 
 def test_a_failure_is_text_that_any_history_can_keep() -> None:

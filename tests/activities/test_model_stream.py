@@ -111,8 +111,6 @@ def test_counts_that_the_end_does_not_know_stay_as_the_start_said_them() -> None
         "output_tokens": 9,
         "cache_read_input_tokens": 3,
     }
-    silent = ("message_delta", {"delta": {"stop_reason": "end_turn"}})
-    assert message(START, silent, STOP)["usage"]["output_tokens"] == 1
 
 
 def test_r25_thinking_keeps_its_text_and_its_signature() -> None:
@@ -349,6 +347,15 @@ def test_r25_a_count_that_is_null_is_kept_where_there_was_none() -> None:
     assert message(START, end, STOP)["usage"]["server_tool_use"] is None
 
 
+@pytest.mark.parametrize("said", [None, {}, {"input_tokens": None}, {"output_tokens": None}], ids=str)
+def test_r52_the_start_s_count_of_what_was_written_is_none_of_the_whole(said: Json | None) -> None:
+    """A response whose end doesn't say it would have cost next to nothing, and be none of unknown cost."""
+    end = ("message_delta", {"delta": {"stop_reason": "end_turn"}, "usage": said})
+    usage = message(START, *text("Hello"), end, STOP)["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"]) == (7, None)
+    assert message(START, ended(), end, STOP)["usage"]["output_tokens"] == 9, "an end that said it stands"
+
+
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("missing", [0, 1], ids=["text", "call"])
 def test_a_block_that_never_stopped_is_not_whole(reason: str, missing: int) -> None:
@@ -463,6 +470,11 @@ MALFORMED: dict[str, tuple[list[Event], str, str]] = {
         [START, *called()[:-1]],
         "content_block_delta",
         '{"index": 0, "delta": {"type": "input_json_delta", "partial_json": 5}}',
+    ),
+    "words on a text that is none": (
+        [START, block({"type": "text", "text": 7})[0]],
+        "content_block_delta",
+        '{"index": 0, "delta": {"type": "text_delta", "text": "x"}}',
     ),
     "a stop of no block": ([START], "content_block_stop", '{"index": 0}'),
     "a stop of a block twice": ([START, *text("a")], "content_block_stop", '{"index": 0}'),

@@ -278,3 +278,16 @@ async def test_nothing_is_kept_from_attempt_to_attempt(nobody: str) -> None:
     async with tool_client(5.0) as http:
         with pytest.raises(NotSent):
             await http.post(nobody)
+
+
+async def test_r104_a_header_that_can_t_be_sent_is_told_to_nobody(http: httpx2.AsyncClient) -> None:
+    """The HTTP library quotes it, and what a tool raises is told to the model, and kept: a key would be, too."""
+    async with peer(answer(OK)) as served:
+        with pytest.raises(httpx2.LocalProtocolError) as raised:
+            await http.get(served.url, headers={"Authorization": "Bearer never-to-be-seen\n"})
+    assert served.heads == []
+    assert "never-to-be-seen" not in failure_of(raised.value).text
+    told: BaseException | None = raised.value
+    while told is not None:  # as a failure's causes are told
+        assert "never-to-be-seen" not in str(told)
+        told = told.__cause__ or (None if told.__suppress_context__ else told.__context__)

@@ -474,6 +474,19 @@ async def test_b05_a_lost_completion_loses_no_request_that_was_too_long_before(
         assert desk.model.received == result.counters.requests == 5
 
 
+async def test_what_was_found_too_long_is_not_asked_again_by_the_next_attempt(temporal: Client, tmp_path: Path) -> None:
+    """R10: it would be refused again, and the task's requests would not count it."""
+    passing = HttpError(500, headers={"retry-after-ms": "10"})
+    script = [Reply.of(look_up()), OVERFLOWN, TOO_LONG, passing, Reply.of("There were 3."), Reply.of("There are 3.")]
+    async with reading_desk(temporal, tmp_path, lambda _: script.pop(0)) as desk:
+        desk.may_ask_again(1)
+        result = await desk.run({"goal": GOAL})
+        assert result.end_reason is EndReason.COMPLETED
+        lengths = [len(json.dumps(body["messages"])) for body in desk.model.requests[2:5]]
+        assert lengths[0] > lengths[1] == lengths[2]
+        assert (desk.model.received, result.counters.requests, result.counters.attempts) == (6, 5, 6)
+
+
 async def test_b01_a_cancel_while_the_summary_is_written_leaves_a_valid_transcript(
     temporal: Client, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ from settled.local.messages_script import (
     thinking,
     tool_use,
 )
+from settled.local.messages_server import MessagesServer
 from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.names import REQUEST_MODEL
 from settled.workflows.contract.turn import Again, Turn
@@ -69,6 +70,21 @@ async def turns_of(handle: WorkflowHandle[Any, Any]) -> list[Turn]:
 
 def models_of(desk: Desk) -> list[str]:
     return [body["model"] for body in desk.model.requests]
+
+
+async def test_r104_a_key_that_can_t_be_sent_is_told_to_nobody(
+    temporal: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A key with a line break at its end, out of a file, say: the HTTP library quotes the header in its error."""
+    key = "sk-ant-never-to-be-seen"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", f"{key}\n")
+    monkeypatch.setenv("NO_PROXY", "*")
+    async with MessagesServer([]) as server, open_desk(temporal, tmp_path, model_url=None, model_attempts=1) as desk:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        handle = await desk.start({"goal": GOAL})
+        assert (await desk.result(handle)).end_reason is EndReason.MODEL_ERROR
+        assert key not in (await handle.fetch_history()).to_json()
+    assert key not in caplog.text
 
 
 # Cut off at the token limit
