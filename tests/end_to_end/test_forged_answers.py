@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 
+from settled.workflows.answers import AGAIN_SECONDS
 from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.names import (
     CLOSE_TASK,
@@ -136,6 +138,24 @@ async def test_a_review_that_somebody_ended_is_made_again(temporal: Client, tmp_
         await forge(desk, handle, held, value)
         assert (await desk.result(handle)).end_reason is EndReason.COMPLETED
         assert len(await scheduled(handle, REVIEW)) == 2
+
+
+@pytest.mark.parametrize("kind", [REQUEST_MODEL, RUN_READ])
+async def test_r52_what_is_asked_again_gets_no_more_time_than_the_task_has(
+    temporal: Client, tmp_path: Path, kind: str
+) -> None:
+    """R52: its deadline stays where it was, however often somebody completes what it asks for."""
+    held = Holds(kind)
+    async with open_desk(temporal, tmp_path, interceptors=[held]) as desk:
+        desk.will_say(look_up(), "3.")
+        handle = await desk.start({"goal": GOAL, "budget": {"wall_seconds": 60}})
+        await forge(desk, handle, held, NOTHING)
+        assert (await desk.result(handle)).end_reason is EndReason.COMPLETED
+        first, second, *_ = [
+            event.activity_task_scheduled_event_attributes.schedule_to_close_timeout.ToTimedelta()
+            for event in await scheduled(handle, kind)
+        ]
+        assert second <= first - timedelta(seconds=AGAIN_SECONDS)
 
 
 @pytest.mark.parametrize("kind", [OPEN_TASK, RECONCILE])
