@@ -6,6 +6,7 @@ After a reset the loop has forgotten what was done; the ledger has not. Every ca
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 from temporalio import activity
@@ -196,10 +197,14 @@ class ClosingActivities:
             )
 
     async def _final_text(self, head: str) -> str:
-        node = await self.stores.transcripts.node(head)
-        if node.role is not Role.ASSISTANT:
-            return ""
-        texts = [str(block.get("text", "")) for block in node.content if block.get("type") == "text"]
+        """The model's last words, those before a pause of the provider's among them: the turn is one."""
+        node, said = await self.stores.transcripts.node(head), list[Any]()
+        while node.role is Role.ASSISTANT:
+            said = [*node.content, *said]
+            if node.parent is None:
+                break
+            node = await self.stores.transcripts.node(node.parent)
+        texts = [str(block.get("text", "")) for block in said if block.get("type") == "text"]
         return clean("\n".join(text for text in texts if text.strip())[:MOST_FINAL_TEXT])
 
 

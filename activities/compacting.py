@@ -202,7 +202,7 @@ class Compaction:
             summary=said,
             acted=await self._acted(operations),
             unnamed=len(operations) - len(summary.named(operations)),
-            results=summary.last_results(messages, min(MOST_RESULTS, most // 4)),
+            results=summary.last_results(messages, min(MOST_RESULTS, most // 4), most // 2),
             outputs=await self._outputs(),
             most=most,
         )

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
 """Between two pieces: each costs a signal, and the workflow a task."""
-MOST_PIECE = 100_000
-"""Characters of one piece."""
+MOST_PIECE = 10_000
+"""Characters of one piece: the task's stream keeps the last one at least, whatever characters these are."""
 LAST_SECONDS = 2.0
 """How long the last piece may take: the response is there, and waits."""
 

@@ -7,6 +7,7 @@ the ledger has them, the last results, and the outputs that can be read again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,28 +105,30 @@ def operations_text(acted: Sequence[Acted], unnamed: int, most: int) -> str:
     )
 
 
-def last_results(messages: Sequence[Message], most: int) -> list[str]:
+def last_results(messages: Sequence[Message], most: int, room: int) -> list[str]:
     """The calls of the last response that made some, with their results, a line of JSON each.
 
     Args:
         messages: of the conversation, as they were sent.
-        most: characters for all of them together; each result gets its share.
+        most: characters for all results together; each gets its share.
+        room: bytes for all lines. What doesn't fit is cut again, and then left out, the first ones first.
     """
     pairs = [pair for group in exchanges(messages[1:]) if (pair := _pairs(group))]
     if not pairs:
         return []
     share = most // len(pairs[-1])
-    return [
-        as_json(
-            {
-                "call": call.get("name"),
-                "input": shortened(as_json(call.get("input")), max(100, share // 4)),
-                "failed": bool(result.get("is_error")),
-                "result": shortened(text_of(result), share),
-            }
-        )
+    told = [_told(call, result, share, shortened(text_of(result), share)) for call, result in pairs[-1]]
+    if bytes_of(told) <= room:
+        return told
+    fair = room // len(told)
+    told = [
+        within(text_of(result), fair, functools.partial(_told, call, result, min(share, fair)))
         for call, result in pairs[-1]
     ]
+    left = 0
+    while left < len(told) - 1 and bytes_of([_left_out(left), *told[left:]]) > room:
+        left += 1
+    return [*([_left_out(left)] if left else []), *told[left:]]
 
 
 def results_worth_keeping(messages: Sequence[Message]) -> list[tuple[str, str]]:
@@ -150,6 +153,21 @@ def _pairs(group: Sequence[Message]) -> list[tuple[Message, Message]]:
     blocks = [block for message in group for block in message["content"]]
     results = {block["tool_use_id"]: block for block in blocks if block.get("type") == "tool_result"}
     return [(block, results[block["id"]]) for block in blocks if is_call(block) and block.get("id") in results]
+
+
+def _told(call: Message, result: Message, share: int, text: str) -> str:
+    return as_json(
+        {
+            "call": call.get("name"),
+            "input": shortened(as_json(call.get("input")), max(100, share // 4)),
+            "failed": bool(result.get("is_error")),
+            "result": text,
+        }
+    )
+
+
+def _left_out(count: int) -> str:
+    return f"[… {count} calls before these, in the same response, were answered, too, and are left out …]"
 
 
 def _operation(one: Acted) -> str:

@@ -180,7 +180,7 @@ class AgentTask:
     @workflow.query(name="status", description="Status, counters, what the task waits for, and its open operations.")
     def status(self) -> StatusReport:
         """The task as it stands, as of its last activity."""
-        return self.task.report(self.task.shown or Status.RUNNING)
+        return self.task.report(self.task.stands)
 
     @workflow.query(name="operations", description="The operations: the open ones, and all once it has ended.")
     def operations(self) -> list[OperationView]:

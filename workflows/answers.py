@@ -8,7 +8,7 @@ is what failed in a way that the activity doesn't mean.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -25,6 +25,8 @@ LONGEST_PAUSE = timedelta(seconds=60)
 """Between two attempts of a model request or a read, unless it names another one itself."""
 OVER = (TimeoutType.SCHEDULE_TO_START, TimeoutType.SCHEDULE_TO_CLOSE)
 """The timeouts after which there is no further attempt."""
+LEAST_SECONDS = 1.0
+"""That a model request or a read is given, however near the deadline is."""
 Answer = TypeVar("Answer", bound=Value)
 
 
@@ -34,6 +36,7 @@ async def answer_of(
     *args: Any,
     fit: Callable[[Answer], bool] = lambda _: True,
     meant: Callable[[ActivityError], bool] = lambda _: False,
+    left: float | None = None,
     **terms: Any,
 ) -> Answer:
     """An activity's answer; asked for again, after a wait, until there is one that fits.
@@ -44,15 +47,17 @@ async def answer_of(
         args: its arguments.
         fit: whether a value of that shape can be acted on.
         meant: whether a failure is one that the activity itself decided on, for the caller to deal with.
+        left: seconds until the task's deadline, over all times that it is asked; none: it isn't bound by that.
         terms: its timeouts, and so on.
 
     Raises:
         ActivityError: it failed as it meant to, or was cancelled.
     """
-    again = 0
+    again, began = 0, workflow.now()
     while True:
+        over = _until_over(left, began)
         try:
-            given = await workflow.execute_activity(kind, args=args, **terms)
+            given = await workflow.execute_activity(kind, args=args, schedule_to_close_timeout=over, **terms)
         except ActivityError as error:
             if is_cancelled_exception(error) or meant(error):
                 raise
@@ -61,10 +66,17 @@ async def answer_of(
             if (answer := read_answer(shape, given, fit)) is not None:
                 return answer
             wrong = f"was completed with what is no {shape.__name__}"
-        pause = recheck_after(AGAIN_SECONDS, again)
+        pause = min(recheck_after(AGAIN_SECONDS, again), _until_over(left, began) or timedelta.max)
         workflow.logger.warning("%s %s; it is asked again in %s", kind, wrong[:300], pause)
         await workflow.sleep(pause, summary=f"{kind} is asked again")
         again += 1
+
+
+def _until_over(left: float | None, began: datetime) -> timedelta | None:
+    """What is left of the time that there was at the beginning; a little, where none is: who asks is told by that."""
+    if left is None:
+        return None
+    return timedelta(seconds=max(LEAST_SECONDS, left - (workflow.now() - began).total_seconds()))
 
 
 def read_answer(shape: type[Answer], given: Any, fit: Callable[[Answer], bool] = lambda _: True) -> Answer | None:

@@ -15,7 +15,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from settled.workflows import fits
-from settled.workflows.answers import LONGEST_PAUSE, answer_of, ran_out_of_time, read_answer
+from settled.workflows.answers import LEAST_SECONDS, LONGEST_PAUSE, answer_of, ran_out_of_time, read_answer
 from settled.workflows.contract import names
 from settled.workflows.contract.calls import CallResult, ErrorKind
 from settled.workflows.contract.loop import Ending
@@ -40,8 +40,6 @@ ATTEMPT_MARGIN = timedelta(seconds=15)
 """On top of a write's own time budget: for the claim, and for storing the outcome."""
 LONGEST_QUEUE = timedelta(minutes=10)
 """How long a dispatch may stay without an end (queued, paused, with a dead worker) before its permit is voided."""
-LEAST_SECONDS = 1.0
-"""That a model request or a read is given, however near the deadline is."""
 
 
 async def open_task(inputs: Sequence[Any]) -> Opened:
@@ -73,7 +71,7 @@ async def request_model(ask: Ask, conduct: Conduct, left: float) -> Turn:
         ask,
         fit=fits.turn_fits,
         meant=_in_the_end,
-        schedule_to_close_timeout=timedelta(seconds=max(LEAST_SECONDS, left)),
+        left=left,
         start_to_close_timeout=timedelta(seconds=conduct.model_seconds),
         heartbeat_timeout=timedelta(seconds=30),
         retry_policy=RetryPolicy(maximum_interval=LONGEST_PAUSE, maximum_attempts=conduct.model_attempts),
@@ -100,7 +98,7 @@ async def run_read(head: str, call: Proposal, conduct: Conduct, left: float) -> 
             names.RUN_READ,
             read,
             meant=_in_the_end,
-            schedule_to_close_timeout=most,
+            left=left,
             start_to_close_timeout=min(most, timedelta(seconds=call.seconds) + ATTEMPT_MARGIN),
             heartbeat_timeout=timedelta(seconds=20),
             retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=30), maximum_attempts=conduct.read_attempts),

@@ -79,8 +79,8 @@ async def _write(task: LiveTask, call: Proposal) -> CallResult | None:
         permit = outcome.permit if loop.is_about(outcome, order) else order.permit
         order = order.model_copy(update={"permit": permit, "known": loop.knows(outcome, order)})
         outcome = await (asks.dispatch if loop.may_send(outcome, order) else asks.reconcile)(order)
-    task.waiting.pop(call.slot, None)
     task.state = loop.with_ledger(task.current, outcome.ledger)
+    task.waits_no_more(call.slot)
     return outcome.result
 
 

@@ -86,13 +86,29 @@ class LiveTask:
         info = workflow.info()
         return info.is_continue_as_new_suggested() or info.get_current_history_length() >= loop.cut_at(self.current)
 
+    @property
+    def stands(self) -> Status:
+        """The status as it is now: a task for which nothing is named that it waits for is at work."""
+        if self.shown is None or (self.shown is Status.WAITING and not self.waiting):
+            return Status.RUNNING
+        return self.shown
+
+    def waits_no_more(self, slot: int) -> None:
+        """Take note that the slot's call has what it waited for. Lists follow with the next step: it costs an event."""
+        self.waiting.pop(slot, None)
+        self._tell(self.stands)
+
     def show(self, status: Status) -> None:
         """Show the status where lists and the web page show it. Only a change costs an event."""
-        if self.state is not None:
-            workflow.set_current_details(reporting.details(self.report(status), self.state.opened, self.ended))
+        self._tell(status)
         if status is not self.shown:
             self.shown = status
             workflow.upsert_memo(reporting.memo(status, self.state, self.ended))
+
+    def _tell(self, status: Status) -> None:
+        """Tell the web page, which costs no event."""
+        if self.state is not None:
+            workflow.set_current_details(reporting.details(self.report(status), self.state.opened, self.ended))
 
     def report(self, status: Status) -> StatusReport:
         """The task as it stands."""

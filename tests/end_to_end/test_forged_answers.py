@@ -1,4 +1,4 @@
-"""An operator completes an activity with anything, fails it, or makes it time out: the task asks again, and ends well.
+"""An operator completes an activity with anything, or fails it: the task asks again, and ends as it would have.
 
 Route 13 for the other activities; what a forged outcome of a dispatch comes to stands in `tests/crash`.
 """
@@ -12,14 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import EventType, PendingActivityState
-from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 
-from settled.activities.registry import Registry
-from settled.activities.toolkit import Answer, Arguments, Call, RateLimited, ReadTool, read
-from settled.local.messages_script import HttpError, tool_use
-from settled.worker.wiring import make_worker
+from settled.workflows.answers import AGAIN_SECONDS
 from settled.workflows.contract.ending import EndReason, Status
 from settled.workflows.contract.names import (
     CLOSE_TASK,
@@ -35,10 +30,9 @@ from settled.workflows.contract.names import (
 )
 from settled.workflows.contract.operation import Evidence
 from tests.crash.interceptors import Holds
-from tests.crash.operator import of_activity, run_temporal, scheduled, temporal
-from tests.desk import CLERK, Desk, look_up, open_desk, reserve, status_of, until
+from tests.crash.operator import of_activity, scheduled, temporal
+from tests.desk import Desk, look_up, open_desk, reserve, status_of, until
 from tests.end_to_end.test_people import WORD, by_temporal, shipping_desk, until_a_person_is_asked
-from tests.end_to_end.test_streams import replays
 from tests.end_to_end.test_writes import GOAL
 
 Handle = WorkflowHandle[Any, Any]
@@ -146,6 +140,24 @@ async def test_a_review_that_somebody_ended_is_made_again(temporal: Client, tmp_
         assert len(await scheduled(handle, REVIEW)) == 2
 
 
+@pytest.mark.parametrize("kind", [REQUEST_MODEL, RUN_READ])
+async def test_r52_what_is_asked_again_gets_no_more_time_than_the_task_has(
+    temporal: Client, tmp_path: Path, kind: str
+) -> None:
+    """R52: its deadline stays where it was, however often somebody completes what it asks for."""
+    held = Holds(kind)
+    async with open_desk(temporal, tmp_path, interceptors=[held]) as desk:
+        desk.will_say(look_up(), "3.")
+        handle = await desk.start({"goal": GOAL, "budget": {"wall_seconds": 60}})
+        await forge(desk, handle, held, NOTHING)
+        assert (await desk.result(handle)).end_reason is EndReason.COMPLETED
+        first, second, *_ = [
+            event.activity_task_scheduled_event_attributes.schedule_to_close_timeout.ToTimedelta()
+            for event in await scheduled(handle, kind)
+        ]
+        assert second <= first - timedelta(seconds=AGAIN_SECONDS)
+
+
 @pytest.mark.parametrize("kind", [OPEN_TASK, RECONCILE])
 async def test_b33_a_task_that_asks_again_can_be_cancelled(temporal: Client, tmp_path: Path, kind: str) -> None:
     """However often somebody fails it, a cancel stays a cancel; only while a task closes any cancel comes too late."""
@@ -191,64 +203,3 @@ async def _has_asked(handle: Handle, times: int) -> bool:
 async def temporal_fail(desk: Desk, handle: Handle) -> None:
     """Fail the task's opening by hand."""
     await temporal(desk, "activity", "fail", *await of_activity(handle, OPEN_TASK), "--reason", "no")
-
-
-@pytest.mark.parametrize("kind", [REQUEST_MODEL, RUN_READ])
-async def test_an_attempt_that_the_server_times_out_days_too_early_is_made_again(
-    temporal: Client, tmp_path: Path, kind: str
-) -> None:
-    """It does so where somebody changes the options of an attempt, not the first one, that waits for a worker."""
-    away = HttpError(503, headers={"retry-after": "3"})
-    profiles = {"stock-clerk": CLERK.model_copy(update={"tools": ("look_into_archive",)})}
-    registry = Registry({"look_into_archive": Archive().tool})
-    async with open_desk(temporal, tmp_path, registry=registry, profiles=profiles, working=False) as desk:
-        desk.will_say(*([away] if kind == REQUEST_MODEL else []), tool_use("look_into_archive", {}), "All there.")
-        desk.may_ask_again(1)
-        handle = await desk.start("look into it")
-
-        async def second_attempt(state: PendingActivityState.ValueType | None = None) -> bool:
-            (pending,) = (await handle.describe()).raw_description.pending_activities or (PendingActivityInfo(),)
-            return pending.activity_type.name == kind and pending.attempt == 2 and state in (None, pending.state)
-
-        async with make_worker(temporal, desk.parts):
-            await until(second_attempt)
-        await until(lambda: second_attempt(PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED))
-        which = await of_activity(handle, kind)
-        code, said = await run_temporal(desk, "activity", "update-options", *which, "--retry-maximum-attempts", "5")
-        assert code == 0, said
-        await until(lambda: timed_out(handle))
-        async with make_worker(temporal, desk.parts):
-            result = await desk.result(handle)
-        assert (result.end_reason, result.counters.turns) == (EndReason.COMPLETED, 1)
-        assert await replays([await handle.fetch_history()])
-
-
-class Nothing(Arguments):
-    """What the archive is asked."""
-
-
-class Archive:
-    """A tool that reads, and the first time asks to come again."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    @property
-    def tool(self) -> ReadTool:
-        """The tool."""
-
-        @read(timeout=timedelta(seconds=3))
-        async def look_into_archive(_: Nothing, call: Call) -> Answer:
-            """Look into the archive."""
-            if not self.asked:
-                self.asked = True
-                raise RateLimited("come again", after=3.0)
-            return Answer(data="all there", source="archive")
-
-        return look_into_archive
-
-
-async def timed_out(handle: Handle) -> bool:
-    """Whether one of a task's activities has run out of time."""
-    events = handle.fetch_history_events()
-    return any([event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT async for event in events])

@@ -230,6 +230,16 @@ async def test_b12_b16_a_raised_limit_outlives_a_pause(desk: Desk) -> None:
     assert limits_of(desk) == [1000, 2000, 2000, 4000, 1000]
 
 
+async def test_what_was_said_before_a_pause_is_a_part_of_the_last_words(desk: Desk) -> None:
+    """The turn is one, over all its messages, and whoever reads the result has no other."""
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "A1"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    resumed = Reply([found, text("And it is in stock.")], "end_turn")
+    desk.will_say(look_up(), Reply([text("It is an article."), search], "pause_turn"), resumed)
+    result = await desk.run("what is A1?")
+    assert result.final_text == "It is an article.\nAnd it is in stock."
+
+
 async def test_r40_an_end_in_the_middle_of_a_server_call_goes_on_like_a_pause(desk: Desk) -> None:
     """No word of ours may stand after it."""
     search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "A1"}}

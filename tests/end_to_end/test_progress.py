@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
 
-from settled.activities.registry import Registry
+from settled.activities.registry import Registry, discover
 from settled.activities.toolkit import Answer, Arguments, Call, read
 from settled.local.messages_script import Reply, Stall, text, tool_use
-from tests.desk import CLERK, Desk, look_up, open_desk, status_of, until
+from settled.workflows.contract.ending import Status
+from settled.workflows.contract.operation import Evidence
+from tests.desk import CLERK, Desk, hurried, look_up, open_desk, reserve, status_of, until
 
 
 async def details_of(handle: WorkflowHandle[Any, Any], activity: str) -> dict[str, Any]:
@@ -88,3 +91,29 @@ async def test_r31_a_read_shows_its_tool_and_for_how_long_it_has_run(temporal: C
         GO_ON.set()
         await handle.result()
         assert "seconds" not in json.dumps(desk.model.requests[1]["messages"])
+
+
+async def test_a_task_that_works_again_does_not_say_that_it_waits(temporal: Client, tmp_path: Path) -> None:
+    """The next call of the same response may take long; what was waited for before it is settled."""
+    reached, let_go = asyncio.Event(), asyncio.Event()
+
+    @read(resources=lambda asked: [])
+    async def look_into_archive(asked: Arguments, call: Call) -> Answer:
+        """Look into the archive."""
+        reached.set()
+        await let_go.wait()
+        return Answer(data="all there", source="test")
+
+    known = hurried(discover(), seconds=2.0, lands_within=timedelta(seconds=1))
+    registry = Registry({**known.tools, look_into_archive.name: look_into_archive})
+    tools = ("reserve_stock", "look_into_archive")
+    profiles = {"clerk": CLERK.model_copy(update={"tools": tools})}
+    async with open_desk(temporal, tmp_path, registry=registry, profiles=profiles) as desk:
+        await desk.arm("drop_reply_after_commit")
+        desk.will_say(Reply.of(reserve(), tool_use("look_into_archive", {})), "All there.")
+        handle = await desk.start("reserve 2 of A1 for order 1001")
+        await asyncio.wait_for(reached.wait(), 30)
+        shown = await status_of(handle)
+        assert (shown.status, shown.waits_for) == (Status.RUNNING, ())
+        let_go.set()
+        assert (await desk.result(handle)).operations[0].evidence is Evidence.LOOKUP

@@ -199,6 +199,16 @@ async def test_what_readers_may_still_fetch_is_bounded(temporal: Client, tmp_pat
         assert max(scheduled) < 10_000
 
 
+async def test_a_long_text_that_comes_at_once_is_told_to_its_end(teller: Desk) -> None:
+    """The reader may have missed some of it, but learns that it is whole."""
+    teller.will_say(slow("\N{OK HAND SIGN}" * 115_000, after=1))
+    handle = await teller.start("tell")
+    await opened(teller)
+    async with reading(teller, handle.id) as pieces:
+        await teller.result(handle)
+    assert [piece.stop_reason for piece in pieces if piece.whole] == ["end_turn"]
+
+
 async def test_who_did_not_ask_for_a_stream_has_none(desk: Desk) -> None:
     """Not one event of it stands in the task's history, and who wants to read along is told so."""
     desk.will_say(slow(WORDS, after=4))
