@@ -58,6 +58,8 @@ class Request:
     """Whether its response is published while it arrives."""
     allowed: int | None = None
     """Tokens that its response may have, where the model has refused more."""
+    cut_short: str = ""
+    """The activity that was cut short, maybe while it made this very request."""
 
     @property
     def asked(self) -> str:
@@ -96,14 +98,14 @@ class Asking:
     """What it costs."""
 
     async def response(self, request: Request) -> Stored:
-        """The response of an earlier attempt, or a new one; once it is bought, the store is given time to take it.
+        """The response that was bought already, or a new one; once it is bought, the store is given time to take it.
 
         Raises:
             RequestFailed: there is none.
         """
         info, responses = activity.info(), Responses(self.database)
         run, asker = str(info.workflow_run_id), info.activity_id
-        stored = await given_time(lambda: responses.get(run, asker))
+        stored = await given_time(lambda: _bought(responses, run, asker, request))
         if stored is not None:
             return stored
         received = await self._send(request)
@@ -160,6 +162,16 @@ class Asking:
         """What the response has cost."""
         root = request.root
         return self.prices.priced(counted(stored.message), stored.message.get("model"), root.model, frozen=root.prices)
+
+
+async def _bought(responses: Responses, run: str, asker: str, request: Request) -> Stored | None:
+    """The response that an earlier attempt has bought; or the activity that was cut short, if it asked the same."""
+    own = await responses.get(run, asker)
+    if own is not None or not request.cut_short:
+        return own
+    before = await responses.get(run, request.cut_short)
+    is_same = before is not None and before.sent == digest_of_request(request.parameters)
+    return replace(before, taken_over=True) if before is not None and is_same else None
 
 
 def thinking_of(parameters: Mapping[str, Any]) -> int:

@@ -86,7 +86,14 @@ class ModelActivities:
         # A limit that leaves nothing besides the thinking would be refused for that; the answer to this one says why.
         limit = {"max_tokens": min(wanted, allowed) if allowed and allowed > thinking_of(root.parameters) else wanted}
         parameters = {**root.parameters, **limit, "messages": view(chain)}
-        return Request(chain=chain, root=root, parameters=parameters, stream=ask.stream, allowed=allowed)
+        return Request(
+            chain=chain,
+            root=root,
+            parameters=parameters,
+            stream=ask.stream,
+            allowed=allowed,
+            cut_short=ask.cut_short,
+        )
 
     async def _go_on_without(self, trouble: Trouble, request: Request, ask: Ask, record: TaskRecord) -> Turn:
         """What to do where the request brought no response.
@@ -122,6 +129,7 @@ class ModelActivities:
             request_id=stored.request_id,
             attempts=activity.info().attempt,
             model=request.root.model,
+            taken_over=stored.taken_over,
             context_full=may_be_full and is_full(usage, await self._context_of(request.root)),
             server_calls=sum(is_server_call(block) for block in content),
             preview="" if stop_table.is_discarded(reason) else _preview(content),

@@ -50,6 +50,8 @@ class Stored:
     """The node that holds the response, whether or not the conversation goes on from it."""
     at: float = 0.0
     """When it was stored."""
+    taken_over: bool = False
+    """Whether another activity had bought it, which was cut short."""
 
 
 class Responses:

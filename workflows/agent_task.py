@@ -102,7 +102,7 @@ class AgentTask:
         try:
             turn = await asks.request_model(loop.question(state), state.opened.conduct, task.seconds_left())
         except asyncio.CancelledError:
-            task.state = loop.after_cut_request(task.current, None)
+            task.state = loop.after_cut_request(task.current, None, lost=True)
             return
         except ActivityError as error:
             await self.go_on_without(error, budgets.limits_of(state).wall_seconds)
@@ -118,15 +118,15 @@ class AgentTask:
             error: the failure.
             given: the task's seconds, as the request knew them.
         """
-        task, attempts = self.task, answers.attempts_of(error)
+        task, attempts, lost = self.task, answers.attempts_of(error), answers.may_have_lost(error)
         if workflow.cancellation_reason() is not None:
-            task.state = loop.after_cut_request(task.current, attempts)
+            task.state = loop.after_cut_request(task.current, attempts, lost=lost)
         elif answers.ran_out_of_time(error):
-            task.state = loop.after_cut_request(task.current, attempts)
+            task.state = loop.after_cut_request(task.current, attempts, lost=lost, activity=error.activity_id)
             # It fails before the deadline, if the next attempt would come after it: what is to happen is decided then.
             await waits.for_deadline(task, given, answers.next_attempt_after(error))
         else:
-            task.state = loop.after_model_failure(task.current, str(error.cause), attempts)
+            task.state = loop.after_model_failure(task.current, str(error.cause), attempts, lost=lost)
 
     async def close(self, end: End) -> TaskResult:
         """Close the task; its close status in Temporal follows from the result. Any cancel comes too late now."""

@@ -113,6 +113,11 @@ def next_attempt_after(error: ActivityError) -> float:
     return (named or LONGEST_PAUSE).total_seconds()
 
 
+def may_have_lost(error: ActivityError) -> bool:
+    """Whether a model request may have brought a response that got lost on the way: its last attempt said nothing."""
+    return not isinstance(error.cause, ApplicationError)
+
+
 def attempts_of(error: ActivityError) -> int | None:
     """The attempts of a model request that failed, as its last one counted them; none: all that it may have."""
     cause = error.cause

@@ -11,7 +11,7 @@ from settled.workflows.contract.ending import EndReason
 from settled.workflows.contract.loop import Counters, LoopState, Pending
 from settled.workflows.contract.operation import LedgerView, OperationState, Order, Outcome, Standing
 from settled.workflows.contract.task import Conduct, OnExhausted, OnNeedsHuman, Opened
-from settled.workflows.contract.turn import Ask, Compact, End, Repeats, Resend, RunBatches, Turn
+from settled.workflows.contract.turn import Ask, Compact, End, Repeats, Resend, RunBatches, Turn, Usage
 
 MOST_RECHECK_SECONDS = 3600.0
 MOST_BLOCKED_SECONDS = 300.0
@@ -46,6 +46,7 @@ def question(state: LoopState) -> Ask:
         compact=state.context_full,
         requests_left=budgets.limits_of(state).requests - state.counters.requests if state.context_full else None,
         stream=state.opened.conduct.stream,
+        cut_short=state.cut_short,
     )
 
 
@@ -69,9 +70,10 @@ def after_turn(state: LoopState, turn: Turn) -> LoopState:
             ending = end
         case _:
             raise UnknownCommand(type(turn.next).__name__)
+    taken = int(turn.taken_over and bool(state.cut_short))
     counters = state.counters.model_copy(
         update={
-            "requests": state.counters.requests + turn.requests,
+            "requests": state.counters.requests + turn.requests - taken,
             "attempts": state.counters.attempts + turn.attempts + turn.requests - 1,
             "calls": state.counters.calls + len(pending.calls),
             "server_calls": state.counters.server_calls + turn.server_calls,
@@ -88,36 +90,41 @@ def after_turn(state: LoopState, turn: Turn) -> LoopState:
             "model": turn.model or state.model,
             "ending": ending,
             "counters": counters,
-            "usage": state.usage.plus(turn.usage),
+            "usage": state.usage.plus(turn.usage).plus(Usage(unpriced=-taken)),
+            "cut_short": "",
             "ledger": turn.ledger,
             "last_text": turn.preview or state.last_text,
         }
     )
 
 
-def after_model_failure(state: LoopState, detail: str, attempts: int | None = None) -> LoopState:
+def after_model_failure(state: LoopState, detail: str, attempts: int | None = None, *, lost: bool = False) -> LoopState:
     """The state after a model request that failed for good.
 
     Args:
         state: before it.
         detail: what went wrong.
         attempts: how many there were; none: nobody knows, and all that there may be are counted.
+        lost: whether there may be a response that got lost on the way.
     """
     made = state.opened.conduct.model_attempts if attempts is None else attempts
-    return ending_with(after_cut_request(state, made), EndReason.MODEL_ERROR, detail[:MOST_DETAIL])
+    return ending_with(after_cut_request(state, made, lost=lost), EndReason.MODEL_ERROR, detail[:MOST_DETAIL])
 
 
-def after_cut_request(state: LoopState, attempts: int | None) -> LoopState:
+def after_cut_request(state: LoopState, attempts: int | None, *, lost: bool, activity: str = "") -> LoopState:
     """The state after a model request that the deadline or a cancel cut short: it is counted, and no more.
 
     Args:
         state: before it.
         attempts: how many there were, as far as is known. One is counted at least: it may have been sent.
+        lost: whether there may be a response that got lost on the way, so that nobody knows what it costs.
+        activity: which one made it.
     """
     counters = state.counters.model_copy(
         update={"requests": state.counters.requests + 1, "attempts": state.counters.attempts + (attempts or 1)}
     )
-    return state.model_copy(update={"counters": counters})
+    usage = state.usage.plus(Usage(unpriced=int(lost)))
+    return state.model_copy(update={"counters": counters, "usage": usage, "cut_short": activity if lost else ""})
 
 
 def after_calls(state: LoopState, results: Mapping[int, CallResult], handed_over: Iterable[int]) -> LoopState:

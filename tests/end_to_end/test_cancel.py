@@ -12,8 +12,10 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import CancelledError
 
 from settled.local.messages_script import Reply
+from settled.worker.wiring import make_worker
 from settled.workflows.contract.operation import OperationState, OperationView
 from settled.workflows.contract.result import StatusReport
+from settled.workflows.contract.turn import Usage
 from tests.desk import Desk, look_up, open_desk, reserve, status_of, until
 from tests.end_to_end.test_writes import waits
 
@@ -149,3 +151,20 @@ async def test_a_cancel_while_it_waits_for_a_resource_withdraws_what_was_not_sen
         report: StatusReport = await status_of(second)
         assert report.status == "cancelled"
         await first.terminate()
+
+
+async def test_what_a_response_costs_that_nobody_takes_up_any_more_is_unknown(temporal: Client, tmp_path: Path) -> None:
+    """R29: it has come, and then the cancel, before a worker saw either: the task doesn't say that it cost nothing."""
+    async with open_desk(temporal, tmp_path, working=False) as desk:
+        held = asyncio.Event()
+        desk.will_say(Reply.of(look_up(), hold=held))
+        async with make_worker(temporal, desk.parts):
+            handle = await desk.start("look")
+            await desk.model.until(lambda server: server.count == 1)
+            asyncio.get_running_loop().call_later(0.3, held.set)  # while the worker drains
+        await handle.cancel()
+        async with make_worker(temporal, desk.parts):
+            await cancelled(handle)
+            status = await status_of(handle)
+        assert (status.counters.requests, status.usage) == (1, Usage(unpriced=1))
+        assert "cost unknown for 1 request" in status.spent

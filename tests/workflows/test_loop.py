@@ -154,6 +154,22 @@ def test_r11_a_request_that_was_given_up_counts_with_the_attempts_that_were_made
     assert after.counters == counted(requests=1, attempts=1)
 
 
+def test_a_response_that_was_bought_by_a_request_that_was_cut_short_is_counted_once() -> None:
+    """R29: until it is found, nobody knows what it costs; and another request than that one is one more."""
+    before = loop.after_cut_request(state(), 1, lost=True, activity="7")
+    assert (before.usage, loop.question(before).cut_short) == (Usage(unpriced=1), "7")
+    found = loop.after_turn(before, turn(Resend(), usage=Usage(input_tokens=10), taken_over=True))
+    assert (found.usage, found.counters.requests) == (Usage(input_tokens=10), 1)
+    other = loop.after_turn(before, turn(Resend(), usage=Usage(input_tokens=10)))
+    assert (other.usage, other.counters.requests) == (Usage(input_tokens=10, unpriced=1), 2)
+    assert loop.question(found).cut_short == loop.question(other).cut_short == ""
+
+
+def test_a_request_that_said_of_itself_that_it_brought_nothing_costs_nothing() -> None:
+    after = loop.after_cut_request(state(), 3, lost=False, activity="7")
+    assert (after.usage, loop.question(after).cut_short) == (Usage(), "")
+
+
 def test_a_response_moves_the_head_adds_its_usage_and_replaces_the_ledger() -> None:
     before = state(usage=Usage(input_tokens=1, output_tokens=2), ledger=ledger(OperationState.UNKNOWN), last_text="old")
     now = ledger(OperationState.DISPATCHED, OperationState.UNKNOWN)

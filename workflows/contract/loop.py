@@ -73,6 +73,8 @@ class LoopState(Value):
     """The counters."""
     usage: Usage = Usage()
     """What all model requests cost."""
+    cut_short: str = ""
+    """The activity that made the last model request, where it was cut short."""
     ledger: LedgerView = LedgerView()
     """The task's operations, as of the last activity."""
     last_text: str = ""

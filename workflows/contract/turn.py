@@ -132,7 +132,8 @@ class Usage(Value):
     cost: Decimal = Decimal(0)
     """US dollars, by the worker's price table; without the requests that it has no price for."""
     unpriced: int = 0
-    """Requests whose model has no price in the table, or whose response doesn't say its tokens; they cost more."""
+    """Requests whose model has no price in the table, or whose response doesn't say its tokens or was lost on the way;
+    they cost more."""
 
     def plus(self, other: Usage) -> Usage:
         """The sum of both."""
@@ -186,6 +187,8 @@ class Ask(Value):
     """Requests that the task's limit leaves for a summary; none: they are not counted for it."""
     stream: bool = False
     """Whether the text is to be published while it is written."""
+    cut_short: str = ""
+    """The activity that was asked last, where it was cut short: it may have bought the response to the same request."""
 
 
 class Turn(Value):
@@ -207,6 +210,8 @@ class Turn(Value):
     """The model that was asked."""
     server_calls: int = 0
     """Calls in the response that the provider ran itself."""
+    taken_over: bool = False
+    """Whether the response is one that the activity had bought that was cut short: that request is counted already."""
     context_full: bool = False
     """Whether the conversation is to be summed up before the next request."""
     preview: str = ""
