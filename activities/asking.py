@@ -105,33 +105,22 @@ class Asking:
         """
         info, responses = activity.info(), Responses(self.database)
         run, asker = str(info.workflow_run_id), info.activity_id
-        stored = await given_time(lambda: _bought(responses, run, asker, request))
+        stored = await given_time(lambda: _bought_before(responses, run, asker, request))
         if stored is not None:
             return stored
-        received = await self._send(request)
-        request_id = received.request_id[:MOST_REQUEST_ID]
-        bought = Stored(
-            asked=request.asked,
-            message=received.message,
-            request_id=request_id,
-            task=str(info.workflow_id),
-            model=request.root.model,
-            purpose=request.purpose,
-            changes=changes_of(request.root, request.parameters),
-            sent=digest_of_request(request.parameters),
-            tries=request.tries,
-        )
-        return await given_time(lambda: responses.put(run, asker, bought))
-
-    async def _send(self, request: Request) -> Received:
         progress = ModelProgress(request.root.model, activity.info().attempt)
+        async with heartbeats(progress.details), publishing(progress, wanted=request.stream):
+            bought = _bought_by(request, await self._send(request, progress))
+            # Before the last piece is published, which takes a while: a worker that is killed meanwhile loses nothing.
+            return await given_time(lambda: responses.put(run, asker, bought))
+
+    async def _send(self, request: Request, progress: ModelProgress) -> Received:
         deadline = activity.info().start_to_close_timeout
         # A total deadline of our own: pings keep a stream alive for ever, and Temporal's timeout doesn't stop the code.
         seconds = deadline.total_seconds() * 0.9 if deadline else None
         try:
-            async with heartbeats(progress.details), publishing(progress, wanted=request.stream):
-                async with asyncio.timeout(seconds):
-                    return await self.provider.send(request.parameters, progress.watch)
+            async with asyncio.timeout(seconds):
+                return await self.provider.send(request.parameters, progress.watch)
         # The SDK, its HTTP library and the stream raise many kinds; one function knows them all.
         except Exception as error:
             raise RequestFailed(classify(error)) from error
@@ -164,7 +153,22 @@ class Asking:
         return self.prices.priced(counted(stored.message), stored.message.get("model"), root.model, frozen=root.prices)
 
 
-async def _bought(responses: Responses, run: str, asker: str, request: Request) -> Stored | None:
+def _bought_by(request: Request, received: Received) -> Stored:
+    """The response as it is stored."""
+    return Stored(
+        asked=request.asked,
+        message=received.message,
+        request_id=received.request_id[:MOST_REQUEST_ID],
+        task=str(activity.info().workflow_id),
+        model=request.root.model,
+        purpose=request.purpose,
+        changes=changes_of(request.root, request.parameters),
+        sent=digest_of_request(request.parameters),
+        tries=request.tries,
+    )
+
+
+async def _bought_before(responses: Responses, run: str, asker: str, request: Request) -> Stored | None:
     """The response that an earlier attempt has bought; or the activity that was cut short, if it asked the same."""
     own = await responses.get(run, asker)
     if own is not None or not request.cut_short:
