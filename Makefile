@@ -15,10 +15,10 @@ help: ## list the targets
 demo: $(READY) ## run a task whose write loses its reply, on a real server; KEEP=1 leaves everything running
 	@$(BIN)/settled local --demo $(if $(filter 1,$(KEEP)),--keep)
 
-test: $(READY) ## run the tests, on SQLite and on a PostgreSQL of their own; without those that are long
+test: $(READY) ## run the tests, on SQLite and on a PostgreSQL of their own; without those that cost much
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not long"
 
-test-long: $(READY) ## run the tests that take long: demos, long tasks, large models, more crash points
+test-long: $(READY) ## run the tests that cost much: demos, long tasks, large models, most crash points
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m long
 
 smoke: $(READY) ## run a task on a real small model, if its packages are installed; SMOKE_PYTHON=another Python that has them

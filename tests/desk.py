@@ -238,7 +238,7 @@ async def open_desk(
     Args:
         client: of the Temporal server.
         folder: where its databases go.
-        registry: the tools; the shipped ones, with two seconds for a write, unless given.
+        registry: the tools; the shipped ones, with three seconds for a write, unless given.
         profiles: the agent profiles; the clerk unless given.
         interceptors: of the worker.
         working: whether a worker of this process serves the desk.
@@ -258,7 +258,7 @@ async def open_desk(
         script: list[Step] = []
         served = await stack.enter_async_context(MessagesServer(**{"script": script, **(model or {})}))
         stock.SETTINGS = stock.StockSettings(url=HttpUrl(service.url))
-        known = registry or hurried(discover(), seconds=2.0, lands_within=timedelta(seconds=1))
+        known = registry or hurried(discover(), seconds=3.0, lands_within=timedelta(seconds=1))
         places: dict[str, Any] = {
             "database_url": f"sqlite+aiosqlite:///{folder / 'settled.db'}",
             "task_queue": f"agents-{uuid4().hex[:8]}",
@@ -269,9 +269,9 @@ async def open_desk(
         configured = Settings(**(places | quick | settings))
         made_of = await stack.enter_async_context(parts(configured, known, profiles or {"stock-clerk": CLERK}))
         http = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, verify=trusted()))
+        desk = Desk(client, made_of, service, served, script, http, folder)
+        stack.push_async_callback(desk.leave_no_settlement)  # the worker starts none any more by then
         if working:
             await stack.enter_async_context(make_worker(client, made_of, interceptors))
-        desk = Desk(client, made_of, service, served, script, http, folder)
-        stack.push_async_callback(desk.leave_no_settlement)
         yield desk
         desk.assert_nothing_was_asked_twice()

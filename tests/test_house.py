@@ -206,6 +206,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     return Packed(sdist, wheel_from_sdist, wheel_from_tree)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sdist", "wheel_from_sdist", "wheel_from_tree"])
 def test_every_file_of_every_room_is_packed(packed: Packed, kind: str) -> None:
     """Data too: a migration or a table of prices that is left out is missed on the first start, not before."""
@@ -218,6 +219,7 @@ def test_every_file_of_every_room_is_packed(packed: Packed, kind: str) -> None:
     assert not wanted - packed.content(kind)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["wheel_from_sdist", "wheel_from_tree"])
 def test_a_wheel_installs_nothing_but_settled(packed: Packed, kind: str) -> None:
     assert {re.sub(r"-[\d.]+\.", ".", name.split("/")[0]) for name in packed.content(kind)} == {

@@ -74,6 +74,11 @@ class Crew:
     _starter: asyncio.subprocess.Process | None = None
     _listening: asyncio.Task[None] | None = None
 
+    @property
+    def deeds(self) -> int:
+        """How much was done to them."""
+        return sum(self.done[deed] for deed in DEEDS)
+
     async def begin(self) -> None:
         """Start the process that starts workers, and hire the first ones."""
         with (self.folder / "workers.log").open("wb") as errors:

@@ -69,6 +69,11 @@ class Operator:
     """What was done, by kind."""
     _pausing: set[asyncio.Task[None]] = field(default_factory=set)
 
+    @property
+    def deeds(self) -> int:
+        """How much was done to tasks."""
+        return self.done.total() - self.done["in_vain"]
+
     async def storm(self) -> None:
         """Do things to tasks, without an end."""
         try:

@@ -40,6 +40,8 @@ LEAST_QUIET_SECONDS = 4.0
 SERVER_BETWEEN_SHARE, SERVER_MOST_SECONDS = 12, 120.0
 """The server is killed not before a twelfth of all effects has come since; or after two minutes."""
 SERVER_AWAY_SECONDS = (0.1, 2.5)
+LEAST_KILLS, LEAST_DEEDS = 1, 3
+"""Kills of the server, and deeds to workers and to tasks each, before all becomes quiet: else it was no storm."""
 
 Say = Callable[[str], None]
 
@@ -143,11 +145,9 @@ class Storm:
     @property
     def faults(self) -> str:
         """How much was done so far, by whom."""
-        crew = self.crew.done["kill"] + self.crew.done["terminate"] + self.crew.done["freeze"]
-        operator = self.operator.done.total() - self.operator.done["in_vain"]
         return (
-            f"network {self.proxy.faults}, workers {crew}, traps {self.crew.done['trapped']}, "
-            f"server {self.server.kills}, operator {operator}, model {self.provider.faults}"
+            f"network {self.proxy.faults}, workers {self.crew.deeds}, traps {self.crew.done['trapped']}, "
+            f"server {self.server.kills}, operator {self.operator.deeds}, model {self.provider.faults}"
         )
 
     async def judged(self) -> Verdict:
@@ -201,6 +201,9 @@ async def opened(stack: AsyncExitStack, plan: Plan, store: str, folder: Path, sa
     await crew.begin()
 
     async def enough() -> bool:
+        # On a slow machine there are many operations before anything is done to anybody.
+        if server.kills < LEAST_KILLS or crew.deeds < LEAST_DEEDS or operator.deeds < LEAST_DEEDS:
+            return False
         if books is not None:
             return (await books.counts())[0] >= plan.operations
         return len({action_of(effect) for effect in await ground.effects_of(service)}) >= plan.operations

@@ -211,6 +211,7 @@ async def assert_noted_once(stage: Stage, *journal: str) -> None:
     await stage.assert_nothing_is_left()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("step", "act"),
     [*((step, act) for step in TRANSACTION for act in Act), (WITHIN, Act.KILL)],

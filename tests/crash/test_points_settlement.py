@@ -24,6 +24,8 @@ from tests.crash.stage import Stage
 from tests.crash.traps import Act, Point
 from tests.desk import reserve, result_of, status_of, until
 
+pytestmark = pytest.mark.long
+
 UNKNOWN, RESENDABLE, COMPLETED = OperationState.UNKNOWN, OperationState.RESENDABLE, OperationState.COMPLETED
 NOT_EXECUTED, NEEDS_HUMAN = OperationState.NOT_EXECUTED, OperationState.NEEDS_HUMAN
 LOOKUP = "GET /reservations/{key}"

@@ -23,6 +23,8 @@ from tests.crash.processes import another_worker
 from tests.crash.servers import Server
 from tests.desk import Desk, hurried, open_desk, reserve, result_of
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:

@@ -244,6 +244,7 @@ def says_no_limits(desk: Desk) -> None:
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "A1"}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("answer", "times", "why"),
     [
@@ -526,6 +527,7 @@ async def assert_stands_in_the_conversation(desk: Desk, task: str, head: str | N
     assert [node.content[0]["type"] for node in chain[1:]] == ["text", "tool_use", "tool_result"]
 
 
+@pytest.mark.long
 @ASKED_AGAIN
 async def test_r29_a_budget_that_is_spent_while_a_summary_is_asked_again_leaves_the_task_in_its_own_conversation(
     temporal: Client, tmp_path: Path, answers: list[Step]
@@ -540,6 +542,7 @@ async def test_r29_a_budget_that_is_spent_while_a_summary_is_asked_again_leaves_
         await assert_stands_in_the_conversation(desk, handle.id, result.head)
 
 
+@pytest.mark.long
 @ASKED_AGAIN
 async def test_b01_a_cancel_while_a_summary_is_asked_again_leaves_the_task_in_its_own_conversation(
     temporal: Client, tmp_path: Path, answers: list[Step]

@@ -109,6 +109,7 @@ async def test_b23_ten_thousand_emoji_and_half_of_one_leave_every_request_valid(
     assert cut.endswith("\U0001f600\ufffd")
 
 
+@pytest.mark.long
 async def test_the_worker_goes_on_while_megabytes_of_numbers_are_read_and_paged_through(desk: Desk) -> None:
     """A million lines: nothing else of the worker's, such as a heartbeat, waits until they are laid out."""
     gaps = list[float]()
@@ -159,6 +160,7 @@ async def test_r35_another_task_s_output_is_none_of_this_one_s(desk: Desk) -> No
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "line"),
     [

@@ -138,6 +138,7 @@ async def patient(temporal: Client, tmp_path: Path) -> AsyncIterator[Desk]:
         yield opened
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shown_to", list(ShownTo))
 async def test_r35_another_principal_is_told_that_it_was_done_and_sees_the_result_only_if_it_may(
     temporal: Client, tmp_path: Path, shown_to: ShownTo
@@ -175,6 +176,7 @@ async def test_r78_who_came_first_for_a_resource_goes_first(patient: Desk) -> No
     assert [effect["order"] for effect in await desk.effects()] == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.long
 async def test_r78_those_who_are_gone_are_not_waited_for(patient: Desk) -> None:
     """Several tasks wait for one article and are terminated; the one that comes after them goes at once."""
     desk = patient

@@ -43,6 +43,7 @@ def assert_gone(local: Local) -> None:
     assert list(local.temporary.iterdir()) == []
 
 
+@pytest.mark.long
 async def test_the_demo_settles_a_lost_reply_and_leaves_nothing(tmp_path: Path) -> None:
     async with running_local(tmp_path, "--demo") as local:
         output = await local.output()

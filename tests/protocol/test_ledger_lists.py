@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from sqlalchemy import insert
 
 from settled.activities import schema
@@ -323,6 +324,7 @@ async def test_forsaken_operations_come_in_pages_by_key_and_each_is_in_one(books
     assert [at for page in pages for at in page] == sorted(key(str(n)) for n in range(7))
 
 
+@pytest.mark.long
 async def test_r30_a_task_is_told_of_the_operation_that_it_forgot_however_many_it_knows(books: Ledger) -> None:
     """The newest one of more than any list of the task's operations shows."""
     keys = [key(f"operation {number}") for number in range(205)]

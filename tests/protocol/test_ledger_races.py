@@ -147,6 +147,7 @@ async def start(url: str, *given: str) -> asyncio.subprocess.Process:
     return process
 
 
+@pytest.mark.long
 async def test_of_two_processes_one_claims_each_operation(url: str, database: Database) -> None:
     keys = [key(str(n)) for n in range(40)]
     processes = await asyncio.gather(*(start(url, "claim many", task, *keys) for task in ("task-a", "task-b")))

@@ -153,6 +153,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+@pytest.mark.long
 async def test_workers_that_start_at_once_on_a_new_database_all_succeed(database: Database) -> None:
     processes = [
         await asyncio.create_subprocess_exec(

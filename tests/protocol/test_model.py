@@ -20,9 +20,10 @@ S = OperationState
 
 
 LONG = {
-    f"one operation: {A_WHILE}",
-    f"one operation: {ALWAYS}",
-    f"restored: {NEVER}",
+    *(f"one operation: {name}" for name in (A_WHILE, ALWAYS)),
+    *(f"restored: {name}" for name in (NEVER, ALWAYS_LATE)),
+    f"people: {A_WHILE}",
+    *(name for name in WORLDS if name.startswith("undo: ")),
 }
 """The worlds that there are most of."""
 

@@ -102,6 +102,7 @@ def test_a_nodes_depth_is_its_distance_from_the_root() -> None:
 # --- Chains ---
 
 
+@pytest.mark.long
 async def test_a_head_names_a_whole_conversation(transcripts: Transcripts) -> None:
     nodes = talk(500)
     await transcripts.add(*nodes)

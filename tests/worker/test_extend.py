@@ -73,6 +73,7 @@ async def waits_for(handle: WorkflowHandle[Any, TaskResult]) -> tuple[str, ...]:
     return (await status_of(handle)).waits_for
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [

@@ -65,6 +65,7 @@ def kept(request: pytest.FixtureRequest, ledger: Path) -> Iterator[Path]:
     ledger.parent.chmod(0o755)
 
 
+@pytest.mark.long
 @NEEDS_RIGHTS
 async def test_a_ledger_that_may_not_be_written_can_be_read_and_is_left_as_it_is(kept: Path) -> None:
     """A copy on a read-only disk, say; a log that a reader leaves beside it would be in its worker's way."""

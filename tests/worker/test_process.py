@@ -76,6 +76,7 @@ async def test_a_worker_tells_its_health_and_drains_on_sigterm(temporal: Client,
     assert SECRET not in output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "line"),
     [

@@ -247,6 +247,7 @@ async def test_nothing_that_is_shown_steers_the_terminal(desk: Desk) -> None:
     assert exact["request"]["messages"] == desk.model.requests[1]["messages"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
 async def test_what_the_terminal_can_not_show_is_escaped(desk: Desk, encoding: str) -> None:
     """In words it reads as JSON would have it, and what is JSON stays the same JSON."""
