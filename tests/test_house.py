@@ -219,7 +219,6 @@ def test_every_file_of_every_room_is_packed(packed: Packed, kind: str) -> None:
     assert not wanted - packed.content(kind)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ["wheel_from_sdist", "wheel_from_tree"])
 def test_a_wheel_installs_nothing_but_settled(packed: Packed, kind: str) -> None:
     assert {re.sub(r"-[\d.]+\.", ".", name.split("/")[0]) for name in packed.content(kind)} == {
@@ -228,6 +227,7 @@ def test_a_wheel_installs_nothing_but_settled(packed: Packed, kind: str) -> None
     }
 
 
+@pytest.mark.long
 def test_every_module_imports_from_the_installed_wheel(packed: Packed, tmp_path: Path) -> None:
     target = tmp_path / "installed"
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target")

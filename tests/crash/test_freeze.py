@@ -56,6 +56,7 @@ async def test_a_dispatch_frozen_before_its_claim_finds_its_permit_void(empty_de
     await assert_reserved_once(desk, result, "missed", "absent_resend", "claimed", "succeeded")
 
 
+@pytest.mark.long
 async def test_a_dispatch_frozen_after_its_claim_sends_nothing_past_its_deadline(empty_desk: Desk, crew: Crew) -> None:
     """R75b: the last look at the clock comes after the freeze; the late "not sent" is noted, and changes nothing."""
     desk = empty_desk

@@ -160,7 +160,6 @@ async def test_r35_another_task_s_output_is_none_of_this_one_s(desk: Desk) -> No
     }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "line"),
     [
@@ -183,6 +182,7 @@ async def test_r88_a_wrong_reference_or_range_is_one_clear_line(desk: Desk, give
     assert "\n" not in message
 
 
+@pytest.mark.long
 async def test_r88_paging_with_what_each_page_says_shows_every_line_once(desk: Desk) -> None:
     """By the words of the answers alone, as a model would."""
     name, seen, first = reference(LOG), list[str](), 1

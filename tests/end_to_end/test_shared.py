@@ -138,7 +138,6 @@ async def patient(temporal: Client, tmp_path: Path) -> AsyncIterator[Desk]:
         yield opened
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shown_to", list(ShownTo))
 async def test_r35_another_principal_is_told_that_it_was_done_and_sees_the_result_only_if_it_may(
     temporal: Client, tmp_path: Path, shown_to: ShownTo
@@ -158,6 +157,7 @@ async def test_r35_another_principal_is_told_that_it_was_done_and_sees_the_resul
         assert len(await desk.effects()) == 1
 
 
+@pytest.mark.long
 async def test_r78_who_came_first_for_a_resource_goes_first(patient: Desk) -> None:
     """R74, R78: several tasks wait for one article; once it is free they go in the order in which they came."""
     desk = patient
