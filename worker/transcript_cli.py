@@ -38,7 +38,7 @@ async def _show(task: str, turn: str | None, *, as_json: bool) -> None:
         if story is None:
             stop(
                 f"the store has no task {task!r}; name a workflow id, as in "
-                "`temporal workflow list --query 'WorkflowType=\"AgentTask\"'`"
+                "`temporal workflow list --query 'WorkflowType=\"AgentTask\"'`; one that was refused has no transcript"
             )
         if turn is not None:
             await _show_request(database, _numbered(story, turn), len(story.exchanges), as_json=as_json)
