@@ -72,11 +72,12 @@ class SettlementActivities:
         promise = Promise.of(tool)
         waiting = await somebody_waits(client, ledger, question.key)
         move = next_move(operation, promise, await ledger.now(), waiting=waiting)
-        operation, note = await self._make(move, operation, tool, promise, waiting=waiting)
         if move is Move.VOID:
-            # Whoever waited has forgotten it, or it would have spent the permit. A living task asks again by itself.
+            # Whoever waited has forgotten it, or it would have spent the permit. A living task asks again by itself:
+            # who does so once the permit is void waits for what becomes of it, so that this comes first.
             await stop_waiting(ledger, question.key)
             waiting = False
+        operation, note = await self._make(move, operation, tool, promise, waiting=waiting)
         if move in (Move.EXPIRE, Move.VOID) and operation.state is OperationState.UNKNOWN:
             # What has just become unknown is looked up at once, not a timer later.
             move = next_move(operation, promise, await ledger.now(), waiting=waiting)

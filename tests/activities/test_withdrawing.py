@@ -13,13 +13,16 @@ from settled.activities.database import Database
 from settled.activities.epochs import Epochs
 from settled.activities.journal import Operation
 from settled.activities.keys import fingerprint, key_forms, operation_key
+from settled.activities.ledger import Amended, Decide, Ledger
 from settled.activities.ledger_rows import WaitsFor
 from settled.activities.migrating import migrate
 from settled.activities.registry import Registry
+from settled.activities.settle import SettlementActivities
+from settled.activities.settling import Patience
 from settled.activities.stores import Stores, TaskRecord
 from settled.activities.transcript import Role, make_node
 from settled.activities.withdrawing import Withdrawn, withdraw
-from settled.workflows.contract.operation import Intent, OperationState, Order
+from settled.workflows.contract.operation import Intent, OperationState, Order, Question
 from settled.workflows.states import Event
 from tests.activities.test_sweeping import TOOL, Reserve
 from tests.protocol.books import note, report
@@ -129,6 +132,34 @@ async def test_a_permit_that_another_task_waits_to_spend_stays_open(
     await stores.ledger.join(key, other, WaitsFor.RESULT)
     withdrawn = await give_up(stores, temporal, order, task)
     assert (state_of(withdrawn), withdrawn.left) == (S.RESENDABLE, False)
+
+
+class Overtaken(Ledger):
+    """A ledger in which a task asks again as soon as its permit is void, before the settlement goes on."""
+
+    task = ""
+
+    async def amend(self, key: str, decide: Decide) -> Amended:
+        amended = await super().amend(key, decide)
+        if amended.entry is not None and amended.entry.event is E.WITHDRAWN:
+            await self.join(key, self.task, WaitsFor.RESULT)
+        return amended
+
+
+async def test_who_asks_again_once_a_permit_is_void_is_told_what_becomes_of_it(
+    stores: Stores, temporal: Client, order: Order, other: str
+) -> None:
+    key, ledger = order.intent.key, Overtaken(stores.database)
+    ledger.task = other
+    await ledger.claim(key, claim_of(task=other))
+    await report(ledger, E.UNCLEAR, at=key, task=other)
+    await note(ledger, E.ABSENT_RESEND, at=key, permit=2, until=None)
+    await ledger.leave(key, other)
+    settlement = SettlementActivities(replace(stores, ledger=ledger), REGISTRY, Patience())
+    await ActivityEnvironment(client=temporal).run(settlement.settle, Question(key=key))
+    operation, (waiter,) = await ledger.read(key), await ledger.waiters(key)
+    assert operation is not None
+    assert (operation.state, waiter.task, waiter.woken_seq) == (S.NEEDS_HUMAN, other, operation.seq)
 
 
 @pytest.mark.parametrize("seen", [{"known": True}, {"permit": 2}], ids=["known", "a later permit"])
