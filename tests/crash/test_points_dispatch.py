@@ -122,6 +122,7 @@ async def plays(stage: Stage, step: Step, act: Act) -> None:
         await stage.assert_nothing_is_left()
 
 
+@pytest.mark.long
 @ACTS
 @each(FIRST_SEND)
 async def test_a_dispatch_that_is_interrupted_has_one_effect(on_stage: OnStage, step: Step, act: Act) -> None:

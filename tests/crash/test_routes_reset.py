@@ -155,6 +155,7 @@ async def test_route_5_a_reset_to_before_the_last_continue_as_new_sends_once(tem
         await assert_reserved_once(desk, result, "claimed", "succeeded")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["LastWorkflowTask", "BuildId"])
 async def test_route_5_a_reset_of_all_tasks_of_a_query_sends_once_each(patient_desk: Desk, kind: str) -> None:
     """R63: one batch job over many tasks, whose old attempts are still out; by build, all ask their models again."""

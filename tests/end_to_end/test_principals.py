@@ -132,6 +132,7 @@ async def waits(desk: Desk, task: str) -> bool:
     return (await status_of(desk.client.get_workflow_handle(task))).status is Status.WAITING
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("second", ["", "after"], ids=["answered", "reply lost"])
 async def test_r63_what_anna_has_opened_is_sent_again_in_her_name_by_whoever_sends_it(
     opened: Opened, bank: Bank, second: str

@@ -56,6 +56,7 @@ async def database(server: PostgresServer) -> AsyncIterator[Database]:
 # --- What is raised ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 async def test_what_may_pass_is_told_from_what_is_wrong(
     server: PostgresServer, database: Database, fault: Fault

@@ -77,6 +77,7 @@ async def test_a_ledger_that_may_not_be_written_can_be_read_and_is_left_as_it_is
     assert beside(kept) == ["settled.db"]
 
 
+@pytest.mark.long
 @NEEDS_RIGHTS
 @pytest.mark.parametrize("words", [("restored", "--because", "a backup"), ("trusted",)])
 async def test_what_is_to_be_written_names_the_right_that_is_missing(kept: Path, words: tuple[str, ...]) -> None:
